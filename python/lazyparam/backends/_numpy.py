@@ -1,0 +1,79 @@
+"""NumPy: one device, ``numpy:cpu``; arrays are handed out read-only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import _host
+from .._core import Buffer, Device
+from ..errors import DeviceUnavailable, InitError
+
+_CPU = Device("numpy:cpu")
+
+
+class NumpyBackend:
+    """Arrays are ``numpy.ndarray``; fp8, fp4 and bfloat16 elements are those of ml_dtypes."""
+
+    name = "numpy"
+    array_type = "a NumPy array"
+
+    def owns(self, x: object) -> bool:
+        return isinstance(x, np.ndarray | np.generic)
+
+    def meta(self, x: Any) -> tuple[tuple[int, ...], str]:
+        return x.shape, x.dtype.name
+
+    def device_of(self, x: Any) -> Device:
+        return _CPU
+
+    def probe(self, device: Device) -> None:
+        if device != _CPU:
+            raise DeviceUnavailable("NumPy has one device", expected="numpy:cpu", found=str(device))
+
+    def scope(self, device: Device) -> None:
+        return None
+
+    def publish(self, x: Any, device: Device, sole: bool) -> np.ndarray[Any, Any]:
+        if isinstance(x, np.ma.MaskedArray):
+            raise InitError(
+                "a masked array is not a parameter's value",
+                remedy="Call .filled(...) on it.",
+            )
+        array = np.asarray(x)
+        fresh = (sole and array is x) or isinstance(x, np.generic)
+        native = array.dtype.newbyteorder("=")
+        if native != array.dtype:
+            array, fresh = array.astype(native), True
+        root = array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        if root.flags.writeable or not (root.base is None or isinstance(root.base, Buffer)):
+            # Memory that somebody may still write to. An array that owns its memory and that
+            # nobody else refers to is taken over; anything else is copied.
+            if not (fresh and array.base is None):
+                array = np.array(array, order="K", copy=True, subok=False)
+            array.flags.writeable = False
+        elif array is not root or root.base is not None:
+            return array
+        # A view of read-only memory cannot be made writable again; its owner could.
+        return array.view()
+
+    def from_host(self, array: Any, device: Device) -> Any:
+        return array
+
+    def to_host(self, x: Any) -> Any:
+        return x
+
+    def to_device(self, x: Any, device: Device) -> Any:
+        return x
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        return x.astype(_host.dtype(dtype))
+
+    def copy(self, x: Any) -> Any:
+        return np.array(x, order="K", copy=True)
+
+
+BACKEND = NumpyBackend()

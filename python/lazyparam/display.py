@@ -1,0 +1,183 @@
+"""What a model looks like in text. Nothing here brings a value into being."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from . import _tree
+from ._core import Param
+
+__all__ = ["Summary", "SummaryRow", "describe", "format_bytes", "summary"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SummaryRow:
+    """One parameter of a summary.
+
+    Attributes:
+        path: dotted path.
+        shape: extents, in elements.
+        dtype: name of the element type.
+        device: where the value is or will be.
+        nbytes: bytes in memory, once in being.
+        trainable: whether it is to be trained.
+        state: ``"ready"``, how it will come into being, or to which path it is tied.
+        size: number of elements.
+        in_being: whether the value is there.
+        tied_to: the path of the parameter that it shares everything with, or None.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    nbytes: int
+    trainable: bool
+    state: str
+    size: int
+    in_being: bool
+    tied_to: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """A table of parameters with totals; prints itself. Tied parameters count once.
+
+    Attributes:
+        rows: one for each path.
+    """
+
+    rows: tuple[SummaryRow, ...]
+
+    def _counted(self) -> Iterable[SummaryRow]:
+        return (row for row in self.rows if row.tied_to is None)
+
+    @property
+    def num_params(self) -> int:
+        """Elements of all parameters."""
+        return sum(row.size for row in self._counted())
+
+    @property
+    def num_trainable(self) -> int:
+        """Elements of the parameters that are to be trained."""
+        return sum(row.size for row in self._counted() if row.trainable)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parameters, once in being."""
+        return sum(row.nbytes for row in self._counted())
+
+    @property
+    def nbytes_in_being(self) -> int:
+        """Bytes of the parameters that are in being now."""
+        return sum(row.nbytes for row in self._counted() if row.in_being)
+
+    def __str__(self) -> str:
+        heads = ("path", "shape", "dtype", "device", "bytes", "trainable", "state")
+        table = [heads]
+        for row in self.rows:
+            table.append(
+                (
+                    row.path,
+                    str(row.shape),
+                    row.dtype,
+                    row.device,
+                    format_bytes(row.nbytes),
+                    "yes" if row.trainable else "no",
+                    row.state,
+                )
+            )
+        widths = [max(len(line[at]) for line in table) for at in range(len(heads))]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if at == 4 else cell.ljust(width)
+                for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in table
+        ]
+        lines.insert(1, "-" * max(map(len, lines)))
+        lines.append(lines[1])
+        lines.append(
+            f"{self.num_params:,} elements, {self.num_trainable:,} trainable; "
+            f"{format_bytes(self.nbytes)}, {format_bytes(self.nbytes_in_being)} in being"
+        )
+        return "\n".join(lines)
+
+
+def summary(model: object) -> Summary:
+    """A table of the parameters of `model`; brings none of them into being.
+
+    Args:
+        model: a Module, or any list, tuple, dict or dataclass that leads to parameters.
+
+    >>> import lazyparam as lp
+    >>> print(lp.summary({"w": lp.Param((2, 3), lp.init.zeros())}))
+    path  shape   dtype    device     bytes  trainable  state
+    -----------------------------------------------------------------
+    w     (2, 3)  float32  numpy:cpu   24 B  yes        lazy: zeros()
+    -----------------------------------------------------------------
+    6 elements, 6 trainable; 24 B, 0 B in being
+    """
+    first: dict[int, str] = {}
+    rows = []
+    for path, param in _tree.walk(model):
+        owner = first.setdefault(param._tie, path)
+        tied = owner if owner != path else None
+        rows.append(
+            SummaryRow(
+                path=path,
+                shape=param.shape,
+                dtype=param.dtype,
+                device=str(param.device),
+                nbytes=param.nbytes,
+                trainable=param.is_active,
+                state=f"tied to {tied}" if tied else param.state,
+                size=param.size,
+                in_being=param.is_initialized,
+                tied_to=tied,
+            )
+        )
+    return Summary(tuple(rows))
+
+
+def format_bytes(count: int) -> str:
+    """A number of bytes for people, in binary units.
+
+    >>> format_bytes(1536)
+    '1.5 KiB'
+    """
+    if count < 1024:
+        return f"{count} B"
+    amount = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        amount /= 1024
+        if amount < 1024:
+            break
+    return f"{amount:.1f} {unit}"
+
+
+def describe(node: object, indent: str = "") -> str:
+    """A nested text of the container `node`: its parameters and what leads to them."""
+    inner = indent + "  "
+    lines = []
+    for name, child in _tree.children(node):
+        if isinstance(child, Param):
+            lines.append(f"{inner}{name}: {_describe_param(child)},")
+        elif isinstance(child, _tree.Branch) or _leads_to_params(child):
+            lines.append(f"{inner}{name}: {describe(child, inner)},")
+    head = type(node).__name__
+    return "\n".join([f"{head}(", *lines, f"{indent})"]) if lines else f"{head}()"
+
+
+def _describe_param(param: Param[Any]) -> str:
+    shape = ", ".join(map(str, param.shape))
+    return f"Param({param.dtype}[{shape}], {param.device}, {param.state})"
+
+
+def _leads_to_params(node: object) -> bool:
+    return _tree.is_container(node) and any(
+        isinstance(child, Param | _tree.Branch) or _leads_to_params(child)
+        for _, child in _tree.children(node)
+    )

@@ -1,0 +1,270 @@
+"""``Module``: a plain base class; its verbs walk the tree and delegate down."""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from . import _core, _tree, display, records
+from ._core import Device, Param
+from ._progress import Progress, reporting
+from .errors import ModuleError
+from .records import LoadPlan, Mode, PathLike, Rename, Rules
+from .visitors import ModuleMapper, ModuleVisitor
+
+__all__ = ["Module"]
+
+M = TypeVar("M", bound="Module")
+T = TypeVar("T")
+
+
+class _Named(ABCMeta):
+    """Tells the parameters of a new module their paths, so that errors can name them."""
+
+    def __call__(cls: type[T], *args: Any, **kwargs: Any) -> T:
+        module: T = super().__call__(*args, **kwargs)  # type: ignore[misc]
+        try:
+            _tree.name_params(module)
+        except ModuleError:
+            pass  # Reported by the first verb; a half-built tree may mend itself until then.
+        return module
+
+
+class Module(_tree.Branch, metaclass=_Named):
+    """A model, or a part of one: a plain class whose attributes lead to parameters.
+
+    Attributes that are Params, Modules, or lists, tuples, dicts and dataclasses of them are walked
+    in the order in which they were set, with dotted paths such as ``"layers.0.weight"``; all other
+    attributes are constants. Verbs return new modules and leave the old one alone; the new one
+    shares the constants. Tied parameters (the same param, or a clone of it, in two places) stay
+    tied through every verb.
+
+    >>> import lazyparam as lp
+    >>> class Linear(lp.Module):
+    ...     def __init__(self, inputs, outputs):
+    ...         self.weight = lp.Param((outputs, inputs), lp.init.ones())
+    ...         self.bias = lp.Param(outputs, lp.init.zeros())
+    ...     def __call__(self, x):
+    ...         return x @ self.weight.value.T + self.bias.value
+    >>> linear = Linear(3, 2)
+    >>> linear
+    Linear(
+      weight: Param(float32[2, 3], numpy:cpu, lazy: ones()),
+      bias: Param(float32[2], numpy:cpu, lazy: zeros()),
+    )
+    >>> linear([1.0, 2.0, 3.0]).tolist()
+    [6.0, 6.0]
+    """
+
+    # ---- looking: nothing comes into being ------------------------------------------------------
+
+    def named_parameters(self, remove_duplicate: bool = True) -> Iterator[tuple[str, Param[Any]]]:
+        """Paths and parameters in order; tied ones once, at their first path, unless told so."""
+        leaves = _tree.walk(self)
+        yield from _tree.unique(leaves) if remove_duplicate else leaves
+
+    def parameters(self, remove_duplicate: bool = True) -> Iterator[Param[Any]]:
+        """The parameters in order, as :meth:`named_parameters`."""
+        return (param for _, param in self.named_parameters(remove_duplicate))
+
+    def visit(self, visitor: ModuleVisitor) -> None:
+        """Show every parameter to `visitor`."""
+        for path, param in _tree.walk(self, visitor):
+            visitor.visit(path, param)
+
+    def num_params(self, trainable: bool = False, remove_duplicate: bool = True) -> int:
+        """Elements of all parameters, tied ones counted once; or only of the trainable ones."""
+        return sum(
+            param.size
+            for param in self.parameters(remove_duplicate)
+            if param.is_active or not trainable
+        )
+
+    def devices(self) -> list[Device]:
+        """The devices of the parameters, each once, in order of first sight."""
+        return list(dict.fromkeys(param.device for param in self.parameters()))
+
+    def __repr__(self) -> str:
+        return display.describe(self)
+
+    # ---- changing: a new module each time --------------------------------------------------------
+
+    def map(self: M, mapper: ModuleMapper) -> M:
+        """The module with every parameter as `mapper` returns it; tied ones are mapped once."""
+        return _tree.rebuild(self, mapper.map, mapper)
+
+    def clone(self: M, independent: bool = False) -> M:
+        """The module with clones of its parameters, which share their coming into being.
+
+        With ``independent=True`` each draws for itself; so does ``copy.deepcopy``, which copies
+        the constants too.
+        """
+        return _tree.rebuild(self, lambda _, param: param.clone(independent=independent))
+
+    def to_device(self: M, device: str | Device) -> M:
+        """The module on `device`. Lazy parameters stay lazy."""
+        return _tree.rebuild(self, lambda _, param: param.to_device(device))
+
+    def fork(self: M, device: str | Device) -> M:
+        """The module on `device`, its parameters apart from these."""
+        return _tree.rebuild(self, lambda _, param: param.fork(device))
+
+    def valid(self: M) -> M:
+        """The module for validation: read untracked; what is to be trained stays on record."""
+        return _tree.rebuild(self, lambda _, param: param.valid())
+
+    def train(self: M) -> M:
+        """The module for training: undoes :meth:`valid`."""
+        return _tree.rebuild(self, lambda _, param: param.train())
+
+    def materialize(self: M) -> M:
+        """The module with what is attached to its parameters folded in."""
+        return _tree.rebuild(self, lambda _, param: param.materialize())
+
+    def set_requires_grad(self: M, requires_grad: bool) -> M:
+        """The module with another wish to train, for all parameters."""
+        return _tree.rebuild(self, lambda _, param: param.set_requires_grad(requires_grad))
+
+    def no_grad(self: M) -> M:
+        """``set_requires_grad(False)``."""
+        return self.set_requires_grad(False)
+
+    def freeze(self: M) -> M:
+        """The module with nothing to train."""
+        return self.set_requires_grad(False)
+
+    def unfreeze(self: M) -> M:
+        """The module with everything to train that can be."""
+        return self.set_requires_grad(True)
+
+    # ---- coming into being ----------------------------------------------------------------------------
+
+    def initialize(self: M, threads: int | None = None, progress: Progress = None) -> M:
+        """Bring every lazy parameter into being, in parallel, detached from the interpreter.
+
+        Stops at the first error or Ctrl-C; what is in being by then stays, the rest stays lazy.
+
+        Args:
+            threads: how many threads work; None is one for each processor.
+            progress: None shows a bar if standard error is a terminal; True and False decide it;
+                a function is called with (bytes done, bytes in all).
+
+        Returns:
+            This module.
+
+        Raises:
+            BaseException: what the first failing initialiser raised, with the parameter's path.
+        """
+        lazy = []
+        for path, param in self.named_parameters():
+            param._found_at(path)
+            if not param.is_initialized:
+                lazy.append(param)
+        total = sum(param.nbytes for param in lazy)
+        with reporting(progress, total, type(self).__name__) as report:
+            _core.initialize(lazy, threads, report)
+        return self
+
+    # ---- files ------------------------------------------------------------------------------------------
+
+    def plan_load(
+        self: M,
+        path: PathLike,
+        *,
+        strict: bool = True,
+        allow_missing: bool | None = None,
+        allow_unexpected: bool | None = None,
+        skip_mismatched: bool = False,
+        rename: Rename = None,
+        dtype: str = "keep",
+        device: str | Device | None = None,
+        mode: Mode = "auto",
+    ) -> LoadPlan[M]:
+        """What loading a checkpoint would do. Reads headers only, changes nothing; print it.
+
+        Args:
+            path: a ``.safetensors`` file, a ``*.index.json``, or a folder with one of them.
+            strict: whether missing parameters and unexpected tensors are errors. A load that
+                matches nothing always is.
+            allow_missing: overrides `strict` for parameters without a tensor: they keep their own
+                initialisers.
+            allow_unexpected: overrides `strict` for tensors without a parameter.
+            skip_mismatched: leave parameters as they are whose tensor has another shape.
+            rename: from names in the file to paths: a mapping, or a function (None drops one).
+            dtype: ``"keep"`` keeps the module's dtypes and refuses what they cannot hold exactly;
+                ``"cast"`` rounds; ``"file"`` takes the dtypes of the file; the name of a dtype
+                takes that, for parameters of its kind. Ints never become floats or bools.
+            device: load there instead of where the parameters are.
+            mode: ``"copy"`` reads into memory of its own; ``"view"`` maps the file, which has to
+                stay as it is; ``"auto"`` maps local files that nobody else may write.
+
+        Raises:
+            FormatError: if it is not a well-formed checkpoint.
+            OSError: if it cannot be opened.
+        """
+        rules = Rules.of(strict, allow_missing, allow_unexpected, skip_mismatched, rename, dtype)
+        return records.plan_load(self, path, rules, device, mode)
+
+    def load_file(
+        self: M,
+        path: PathLike,
+        *,
+        strict: bool = True,
+        allow_missing: bool | None = None,
+        allow_unexpected: bool | None = None,
+        skip_mismatched: bool = False,
+        rename: Rename = None,
+        dtype: str = "keep",
+        device: str | Device | None = None,
+        mode: Mode = "auto",
+    ) -> M:
+        """The module with the parameters of a checkpoint: :meth:`plan_load`, then commit.
+
+        Nothing is read until a value is needed; no initialiser of a loaded parameter ever runs.
+        Arguments as in :meth:`plan_load`.
+
+        Raises:
+            RecordError: one error that lists every problem; this module stays as it is.
+            FormatError: if it is not a well-formed checkpoint.
+            OSError: if it cannot be opened.
+        """
+        plan = self.plan_load(
+            path,
+            strict=strict,
+            allow_missing=allow_missing,
+            allow_unexpected=allow_unexpected,
+            skip_mismatched=skip_mismatched,
+            rename=rename,
+            dtype=dtype,
+            device=device,
+            mode=mode,
+        )
+        return plan.commit()
+
+    def save_file(self, path: PathLike, metadata: Mapping[str, str] | None = None) -> None:
+        """Write all parameters to one safetensors file; tied ones once. Brings them into being.
+
+        Written to a temporary file that then takes the place of `path`: mode, owner and links of
+        an existing file are kept, and an error leaves it as it was.
+        """
+        records.save(self, path, metadata)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Path -> value in stored form, as torch has it. Brings the parameters into being."""
+        return records.state_dict(self)
+
+    def load_state_dict(
+        self: M,
+        state: Mapping[str, Any],
+        strict: bool = True,
+        *,
+        rename: Rename = None,
+        dtype: str = "keep",
+    ) -> M:
+        """The module with the arrays of `state`, which are copied.
+
+        Arguments and errors as in :meth:`load_file`. Unlike torch's, this module stays as it is.
+        """
+        rules = Rules.of(strict, None, None, False, rename, dtype)
+        return records.plan_state(self, state, rules).commit()

@@ -1,0 +1,404 @@
+"""Loading and saving: a plan is made of headers alone, checked as a whole, and then committed.
+
+A load gives parameters new recipes; nothing is read until a value is needed. Nothing is changed
+before everything has been checked, and the module that was loaded into stays as it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from . import _core, _host, _tree
+from ._core import Checkpoint, Device, Param
+from .devices import backend_of
+from .display import format_bytes
+from .errors import MissingParams, RecordError, ShapeMismatch, UnexpectedKeys
+
+__all__ = ["LoadPlan", "Match", "Mode", "Rename", "plan_load", "plan_state", "save", "state_dict"]
+
+M = TypeVar("M")
+
+Rename: TypeAlias = Mapping[str, str] | Callable[[str], str | None] | None
+"""From names in the file to paths in the module: a mapping (other names stay as they are), or a
+function (None leaves the tensor out)."""
+
+Mode: TypeAlias = Literal["auto", "copy", "view"]
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+class Source(Protocol):
+    """Where tensors come from: a checkpoint, or a dict of arrays."""
+
+    label: str
+
+    def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]: ...
+
+    def load(self, param: Param[Any], name: str, dtype: str | None) -> Param[Any]: ...
+
+
+class FileSource:
+    """The tensors of a checkpoint; loading one gives a parameter a recipe to read it."""
+
+    def __init__(self, path: PathLike, mode: Mode) -> None:
+        self._checkpoint = Checkpoint(path)
+        if mode == "auto":
+            mode = "view" if self._checkpoint.prefers_view else "copy"
+        elif mode not in ("copy", "view"):
+            raise RecordError(
+                "there is no such mode of reading",
+                expected='"auto", "copy" or "view"',
+                found=repr(mode),
+            )
+        self.mode = mode
+        self.label = os.fspath(path)
+
+    def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
+        return self._checkpoint.entries()
+
+    def load(self, param: Param[Any], name: str, dtype: str | None) -> Param[Any]:
+        return param._load_from(self._checkpoint, name, self.mode, dtype)
+
+
+class DictSource:
+    """The arrays of a state dict; loading one copies it."""
+
+    label = "the state dict"
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self._arrays = {name: np.asarray(array) for name, array in arrays.items()}
+
+    def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
+        return {
+            name: (array.dtype.name, array.shape, array.nbytes)
+            for name, array in self._arrays.items()
+        }
+
+    def load(self, param: Param[Any], name: str, dtype: str | None) -> Param[Any]:
+        array = backend_of(param.device).from_host(self._arrays[name], param.device)
+        return param.transform_for_load(array, dtype=dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """A parameter and the stored tensor that is for it.
+
+    Attributes:
+        path: dotted path of the parameter.
+        name: name of the tensor in the file.
+        stored_dtype: its dtype there.
+        dtype: the dtype that the parameter will have.
+        nbytes: its bytes in the file.
+    """
+
+    path: str
+    name: str
+    stored_dtype: str
+    dtype: str
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One reason why a load cannot be, and the class of error it makes."""
+
+    kind: type[RecordError]
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadPlan(Generic[M]):
+    """What a load would do; nothing has been read or changed. Prints as a report.
+
+    Attributes:
+        loaded: the parameters that get a stored tensor, in the module's order.
+        missing: paths of the parameters for which there is none; they keep their initialisers.
+        unexpected: names of the tensors that no parameter is for.
+        mismatched: what is wrong with tensors that do not fit, by path.
+        cast: those of `loaded` that change their dtype.
+        tied: path -> the path of the parameter that it is tied to.
+        nbytes: bytes that are to be read.
+        problems: every reason why :meth:`commit` would refuse.
+    """
+
+    loaded: tuple[Match, ...]
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    mismatched: Mapping[str, str]
+    cast: tuple[Match, ...]
+    tied: Mapping[str, str]
+    nbytes: int
+    problems: tuple[str, ...]
+    _problems: tuple[Problem, ...] = dataclasses.field(repr=False)
+    _source: Source = dataclasses.field(repr=False)
+    _module: M = dataclasses.field(repr=False)
+
+    def commit(self) -> M:
+        """The module with what is to be loaded; the module that was planned for stays as it is.
+
+        Raises:
+            MissingParams, UnexpectedKeys, ShapeMismatch: if that is the only kind of problem.
+            RecordError: if there are problems of several kinds. Either lists all of them.
+        """
+        if self._problems:
+            kinds = {problem.kind for problem in self._problems}
+            kind = kinds.pop() if len(kinds) == 1 else RecordError
+            raise kind(
+                "the stored tensors do not fit the module; nothing was changed",
+                path=self._source.label,
+                problems=self.problems,
+            )
+        by_path = {match.path: match for match in self.loaded}
+
+        def load(path: str, param: Param[Any]) -> Param[Any]:
+            match = by_path.get(path)
+            if match is None:
+                return param
+            # A cast is asked for only where there is something to cast.
+            changes = match.dtype != match.stored_dtype or match.dtype != param.dtype
+            return self._source.load(param, match.name, match.dtype if changes else None)
+
+        return _tree.rebuild(self._module, load)
+
+    def __str__(self) -> str:
+        lines = [
+            f"load plan for {self._source.label}: {len(self.loaded)} loaded"
+            f" ({format_bytes(self.nbytes)}), {len(self.missing)} missing,"
+            f" {len(self.unexpected)} unexpected, {len(self.mismatched)} mismatched,"
+            f" {len(self.cast)} cast, {len(self.tied)} tied"
+        ]
+        lines += [f"  missing     {path}" for path in self.missing]
+        lines += [f"  unexpected  {name}" for name in self.unexpected]
+        lines += [f"  mismatched  {path}: {text}" for path, text in self.mismatched.items()]
+        lines += [
+            f"  cast        {match.path}: {match.stored_dtype} -> {match.dtype}"
+            for match in self.cast
+        ]
+        lines += [f"  tied        {path} -> {first}" for path, first in self.tied.items()]
+        lines += [f"  problem     {text}" for text in self.problems]
+        return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What a load insists on."""
+
+    allow_missing: bool
+    allow_unexpected: bool
+    skip_mismatched: bool
+    rename: Rename
+    dtype: str
+
+    @classmethod
+    def of(
+        cls,
+        strict: bool,
+        allow_missing: bool | None,
+        allow_unexpected: bool | None,
+        skip_mismatched: bool,
+        rename: Rename,
+        dtype: str,
+    ) -> Rules:
+        """The rules that the arguments of a load spell."""
+        if dtype not in ("keep", "cast", "file"):
+            dtype = _core.dtype_name(dtype)
+        return cls(
+            allow_missing=not strict if allow_missing is None else allow_missing,
+            allow_unexpected=not strict if allow_unexpected is None else allow_unexpected,
+            skip_mismatched=skip_mismatched,
+            rename=rename,
+            dtype=dtype,
+        )
+
+
+def plan_load(
+    module: M, path: PathLike, rules: Rules, device: str | Device | None, mode: Mode
+) -> LoadPlan[M]:
+    """What loading the checkpoint at `path` into `module` would do. Reads headers only."""
+    source = FileSource(path, mode)
+    if device is not None:
+        module = _tree.rebuild(module, lambda _, param: param.to_device(device))
+    return _Planning(module, source, rules).plan()
+
+
+def plan_state(module: M, arrays: Mapping[str, Any], rules: Rules) -> LoadPlan[M]:
+    """What loading the arrays of a state dict into `module` would do."""
+    return _Planning(module, DictSource(arrays), rules).plan()
+
+
+class _Planning(Generic[M]):
+    """One plan in the making."""
+
+    def __init__(self, module: M, source: Source, rules: Rules) -> None:
+        self._module = module
+        self._source = source
+        self._rules = rules
+        self._entries = source.entries()
+        self._problems: list[Problem] = []
+        self._loaded: list[Match] = []
+        self._mismatched: dict[str, str] = {}
+        self._tied: dict[str, str] = {}
+        self._renamed = self._rename()
+
+    def plan(self) -> LoadPlan[M]:
+        missing, used = [], set()
+        groups = self._groups()
+        for paths, param in groups:
+            names = [self._renamed[path] for path in paths if path in self._renamed]
+            used.update(names)
+            self._tied.update((path, paths[0]) for path in paths[1:])
+            if names:
+                self._match(paths[0], names[0], param)
+            else:
+                missing.append(paths[0])
+        unexpected = [name for name in self._renamed.values() if name not in used]
+        paths = [path for group, _ in groups for path in group]
+        self._judge(missing, unexpected, paths)
+        return LoadPlan(
+            loaded=tuple(self._loaded),
+            missing=tuple(missing),
+            unexpected=tuple(unexpected),
+            mismatched=self._mismatched,
+            cast=tuple(m for m in self._loaded if m.stored_dtype != m.dtype),
+            tied=self._tied,
+            nbytes=sum(match.nbytes for match in self._loaded),
+            problems=tuple(problem.text for problem in self._problems),
+            _problems=tuple(self._problems),
+            _source=self._source,
+            _module=self._module,
+        )
+
+    def _groups(self) -> list[tuple[list[str], Param[Any]]]:
+        """The parameters, each with all the paths of those that are tied to it."""
+        groups: dict[int, tuple[list[str], Param[Any]]] = {}
+        for path, param in _tree.walk(self._module):
+            groups.setdefault(param._tie, ([], param))[0].append(path)
+        return list(groups.values())
+
+    def _rename(self) -> dict[str, str]:
+        """Path in the module -> name in the file."""
+        rename = self._rules.rename
+        renamed: dict[str, str] = {}
+        for name in self._entries:
+            if rename is None:
+                path: str | None = name
+            elif callable(rename):
+                path = rename(name)
+            else:
+                path = rename.get(name, name)
+            if path is None:
+                continue
+            if path in renamed:
+                self._problem(
+                    RecordError,
+                    f"rename gives two tensors one path, {path!r}: {renamed[path]!r} and {name!r}",
+                )
+                continue
+            renamed[path] = name
+        return renamed
+
+    def _match(self, path: str, name: str, param: Param[Any]) -> None:
+        stored, shape, nbytes = self._entries[name]
+        if tuple(shape) != param.stored_shape:
+            self._mismatch(
+                path, f"expected shape {param.stored_shape}, found {tuple(shape)} in {name!r}"
+            )
+            return
+        dtype = self._dtype(path, name, param, stored)
+        if dtype is not None:
+            self._loaded.append(Match(path, name, stored, dtype, nbytes))
+
+    def _dtype(self, path: str, name: str, param: Param[Any], stored: str) -> str | None:
+        """The dtype that the parameter is to have, or None after saying why there is none."""
+        rule = self._rules.dtype
+        mapped = param._has_load_mapper
+        if rule in ("keep", "cast"):
+            wanted = param.dtype
+        elif rule == "file":
+            wanted = param.dtype if mapped else stored
+        else:
+            wanted = rule if param.kind == _core.dtype_kind(rule) else param.dtype
+        # A load mapper may turn one kind into another (packed ints into floats, say).
+        if mapped or wanted == stored:
+            return wanted
+        if _core.dtype_kind(stored) != param.kind:
+            self._mismatch(path, f"expected {param.kind}s ({param.dtype}), found {stored}")
+            return None
+        if rule == "keep" and not _core.widens(stored, wanted):
+            self._mismatch(
+                path,
+                f"expected {wanted}, found {stored} in {name!r}, which it cannot hold exactly"
+                ' (dtype="cast" rounds, dtype="file" takes the dtype of the file)',
+            )
+            return None
+        return wanted
+
+    def _judge(self, missing: list[str], unexpected: list[str], paths: list[str]) -> None:
+        rules = self._rules
+        if not self._loaded and not self._problems and (missing or unexpected):
+            self._problem(RecordError, "not one tensor is for a parameter of the module")
+        if not rules.allow_missing or not self._loaded:
+            near = _Nearest(self._entries)
+            for path in missing:
+                self._problem(MissingParams, f"missing {path!r}{near(path)}")
+        if not rules.allow_unexpected or not self._loaded:
+            near = _Nearest(paths)
+            for name in unexpected:
+                self._problem(UnexpectedKeys, f"unexpected {name!r}{near(name)}")
+
+    def _mismatch(self, path: str, text: str) -> None:
+        self._mismatched[path] = text
+        if not self._rules.skip_mismatched:
+            self._problem(ShapeMismatch, f"mismatched {path!r}: {text}")
+
+    def _problem(self, kind: type[RecordError], text: str) -> None:
+        self._problems.append(Problem(kind, text))
+
+
+class _Nearest:
+    """Says which known name a wrong one may have been meant for; the first few times."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = list(names)
+        self._left = 20
+
+    def __call__(self, name: str) -> str:
+        self._left -= 1
+        if self._left < 0:
+            return ""
+        near = difflib.get_close_matches(name, self._names, n=1)
+        if not near:
+            # Often a whole prefix is missing or too much.
+            near = [known for known in self._names if _ends_alike(known, name)][:1]
+        return f" (nearest: {near[0]!r})" if near else ""
+
+
+def _ends_alike(one: str, other: str) -> bool:
+    return one.endswith(f".{other}") or other.endswith(f".{one}")
+
+
+def state_dict(module: object) -> dict[str, Any]:
+    """Path -> value in stored form; tied parameters under each of their paths, the same array."""
+    values: dict[int, Any] = {}
+    arrays = {}
+    for path, param in _tree.walk(module):
+        if param._tie not in values:
+            values[param._tie] = param.transform_for_save().base()
+        arrays[path] = values[param._tie]
+    return arrays
+
+
+def save(module: object, path: PathLike, metadata: Mapping[str, str] | None) -> None:
+    """Write the parameters of `module`, in stored form, to a safetensors file."""
+    tensors = []
+    for name, param in _tree.unique(_tree.walk(module)):
+        saved = param.transform_for_save()
+        host = backend_of(saved.device).to_host(saved.base())
+        tensors.append((name, saved.dtype, saved.shape, _host.contiguous_bytes(host)))
+    _core.write_file(os.fspath(path), tensors, dict(metadata or {}))

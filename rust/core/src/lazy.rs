@@ -1,0 +1,402 @@
+//! A lazy state: a plan, a recipe as data, and the value they become exactly once.
+//!
+//! States are shared behind `Arc` by all the handles that are clones of each other, and by the
+//! states derived from them. The plan sits outside every lock, so metadata is free at any time.
+//! The recipe sits behind a lock that guards a pointer swap: it is copied out, run with no lock
+//! held, and taken away ("retired") once the value is there, so whatever it held is freed.
+//!
+//! Chains of derived states are forced and dropped by loops, never by recursion.
+
+use std::collections::HashMap;
+
+use crate::cell::{Entry, OnceCell, Patience, Turn};
+use crate::graph::{Bell, Label};
+use crate::sync::{self, Arc, Mutex};
+use crate::value::{Fault, Plan, Value};
+
+/// Where a value comes from when it is not derived from another one.
+pub enum Origin<V: Value> {
+    /// Draw it: a native initialiser. Its values do not depend on the place.
+    Draw(V::Draw),
+    /// Read it: a span of a file. Its values do not depend on the place.
+    Read(V::Read),
+    /// Call it: a function of the user's.
+    Call(V::Call),
+}
+
+/// How a value comes into being.
+pub enum Recipe<V: Value> {
+    /// From nothing else.
+    Origin(Origin<V>),
+    /// From another state: moved where the plan says, then taken through the steps in order.
+    Derive {
+        /// The state it is derived from.
+        source: Arc<Lazy<V>>,
+        /// What is done to the source's value; nothing at all for a mere move.
+        steps: Vec<V::Step>,
+    },
+}
+
+impl<V: Value> Recipe<V> {
+    fn is_placeless(&self) -> bool {
+        matches!(self, Self::Origin(Origin::Draw(_) | Origin::Read(_)))
+    }
+
+    fn share_origin(origin: &Origin<V>, cx: V::Cx<'_>) -> Origin<V> {
+        match origin {
+            Origin::Draw(draw) => Origin::Draw(draw.clone()),
+            Origin::Read(read) => Origin::Read(read.clone()),
+            Origin::Call(call) => Origin::Call(V::share_call(call, cx)),
+        }
+    }
+}
+
+/// Something that a state or a handle owns and that a garbage collector may want to see.
+pub enum Part<'a, V: Value> {
+    /// A value in being.
+    Value(&'a V),
+    /// A function of the user's.
+    Call(&'a V::Call),
+    /// A transformation.
+    Step(&'a V::Step),
+}
+
+/// Which states have been copied already: keeps ties within one deep copy.
+///
+/// It keeps the originals alive, so an address in it never means two states.
+pub type Memo<V> = HashMap<usize, (Arc<Lazy<V>>, Arc<Lazy<V>>)>;
+
+/// A value that is planned, and made when first needed.
+pub struct Lazy<V: Value> {
+    plan: Plan<V>,
+    cell: OnceCell<V>,
+    leaf: OnceCell<V>,
+    recipe: Mutex<Option<Arc<Recipe<V>>>>,
+    /// What the caller of the core keeps here.
+    pub tag: V::Tag,
+}
+
+impl<V: Value> Lazy<V> {
+    /// A state that will be made by `recipe`.
+    pub fn new(plan: Plan<V>, recipe: Recipe<V>) -> Arc<Self> {
+        Self::build(plan, OnceCell::new(), Some(Arc::new(recipe)))
+    }
+
+    /// A state born ready. `value` must be settled.
+    pub fn ready(plan: Plan<V>, value: V) -> Arc<Self> {
+        Self::build(plan, OnceCell::with(value), None)
+    }
+
+    fn build(plan: Plan<V>, cell: OnceCell<V>, recipe: Option<Arc<Recipe<V>>>) -> Arc<Self> {
+        let recipe = Mutex::new(recipe);
+        Arc::new(Self {
+            plan,
+            cell,
+            leaf: OnceCell::new(),
+            recipe,
+            tag: V::Tag::default(),
+        })
+    }
+
+    /// What is known of the value; free at any time.
+    pub fn plan(&self) -> &Plan<V> {
+        &self.plan
+    }
+
+    /// The value, if it is in being; never waits.
+    pub fn get(&self) -> Option<&V> {
+        self.cell.get()
+    }
+
+    /// The tracked leaf, if it is in being; never waits.
+    pub fn get_leaf(&self) -> Option<&V> {
+        self.leaf.get()
+    }
+
+    /// The recipe, until the value is there.
+    pub fn recipe(&self) -> Option<Arc<Recipe<V>>> {
+        sync::lock(&self.recipe).clone()
+    }
+
+    /// The value, brought into being if need be.
+    pub fn force(&self, label: &Label, cx: V::Cx<'_>) -> Result<&V, V::Error> {
+        if let Some(value) = self.get() {
+            return Ok(value);
+        }
+        match self.cell.enter(label, &mut Waiter::<V> { cx })? {
+            Entry::Ready(value) => Ok(value),
+            Entry::Vacant(turn) => {
+                let value = self.evaluate(label, cx)?;
+                let value = turn.fill(&self.cell, value);
+                self.retire();
+                Ok(value)
+            }
+        }
+    }
+
+    /// The leaf that records gradients, one for all handles that want gradients.
+    pub fn force_leaf(&self, label: &Label, cx: V::Cx<'_>) -> Result<&V, V::Error> {
+        if let Some(leaf) = self.leaf.get() {
+            return Ok(leaf);
+        }
+        let value = self.force(label, cx)?;
+        self.leaf
+            .get_or_try_init(label, &mut Waiter::<V> { cx }, || value.leaf(cx))
+    }
+
+    /// Make the value, holding this state's turn, and leave it to the caller to publish.
+    ///
+    /// First down the chain of sources to something that exists or can be made from nothing, then
+    /// back up. *Where* is decided on the way down: a source that nobody else can read is made
+    /// where it is needed, without a cell of its own; so is one whose values do not depend on the
+    /// place. Any other is made at home, once, for all who share it.
+    fn evaluate(&self, label: &Label, cx: V::Cx<'_>) -> Result<V, V::Error> {
+        let mut pending: Vec<Pending<V>> = Vec::new();
+        let mut here = Pending {
+            recipe: self.recipe().ok_or(Fault::Discarded)?,
+            plan: self.plan.clone(),
+            publish: None,
+        };
+        let mut value = loop {
+            let recipe = here.recipe.clone();
+            let Recipe::Derive { source, .. } = &*recipe else {
+                break here.originate(cx)?;
+            };
+            let below = match source.approach(&here.plan.device, label, cx)? {
+                Source::Value(value) => break here.derive(value, cx)?,
+                Source::Here(recipe) => Pending {
+                    recipe,
+                    plan: source.plan.at(&here.plan.device),
+                    publish: None,
+                },
+                Source::Turn(recipe, turn) => {
+                    let publish = Some((source.clone(), turn));
+                    Pending {
+                        recipe,
+                        plan: source.plan.clone(),
+                        publish,
+                    }
+                }
+            };
+            pending.push(std::mem::replace(&mut here, below));
+        };
+        for mut step in pending.into_iter().rev() {
+            value = step.derive(value, cx)?;
+        }
+        Ok(value)
+    }
+
+    /// This state as the source of a state that is being made on `device`.
+    fn approach(
+        self: &Arc<Self>,
+        device: &V::Device,
+        label: &Label,
+        cx: V::Cx<'_>,
+    ) -> Result<Source<V>, V::Error> {
+        let found = |value: &V| Ok(Source::Value(value.share(cx)));
+        if let Some(value) = self.get() {
+            return found(value);
+        }
+        // One owner: the recipe that is being carried out, by the only thread that may.
+        let unshared = Arc::strong_count(self) == 1;
+        if let Some(recipe) = self.recipe() {
+            let roams = *device != self.plan.device && recipe.is_placeless();
+            if unshared || roams {
+                return Ok(Source::Here(recipe));
+            }
+        }
+        match self.cell.enter(label, &mut Waiter::<V> { cx })? {
+            Entry::Ready(value) => found(value),
+            Entry::Vacant(turn) => Ok(Source::Turn(self.recipe().ok_or(Fault::Discarded)?, turn)),
+        }
+    }
+
+    /// Let go of the recipe: the value is there.
+    fn retire(&self) {
+        let spent = sync::lock(&self.recipe).take();
+        drop(spent);
+    }
+
+    /// A state of its own with the same plan: a lazy one draws for itself, a ready one gets a
+    /// copy of the data.
+    ///
+    /// `memo` keeps what was tied within one copy tied, sources of derived states included.
+    pub fn independent(
+        self: &Arc<Self>,
+        memo: &mut Memo<V>,
+        cx: V::Cx<'_>,
+    ) -> Result<Arc<Self>, V::Error> {
+        // Down: the chain of states that have no copy yet. Up: their copies.
+        let mut chain: Vec<(Arc<Self>, Arc<Recipe<V>>)> = Vec::new();
+        let mut at = self.clone();
+        let mut copy = loop {
+            if let Some((_, copy)) = memo.get(&at.key()) {
+                break copy.clone();
+            }
+            let recipe = at.recipe();
+            if let Some(value) = at.get() {
+                let copy = Self::ready(at.plan.clone(), value.duplicate(cx)?);
+                memo.insert(at.key(), (at, copy.clone()));
+                break copy;
+            }
+            let recipe = recipe.ok_or(Fault::Discarded)?;
+            match &*recipe {
+                Recipe::Origin(origin) => {
+                    let origin = Recipe::Origin(Recipe::share_origin(origin, cx));
+                    let copy = Self::new(at.plan.clone(), origin);
+                    memo.insert(at.key(), (at, copy.clone()));
+                    break copy;
+                }
+                Recipe::Derive { source, .. } => {
+                    let below = source.clone();
+                    chain.push((std::mem::replace(&mut at, below), recipe));
+                }
+            }
+        };
+        for (state, recipe) in chain.into_iter().rev() {
+            let Recipe::Derive { steps, .. } = &*recipe else {
+                continue;
+            };
+            let steps = steps.iter().map(|step| V::share_step(step, cx)).collect();
+            copy = Self::new(
+                state.plan.clone(),
+                Recipe::Derive {
+                    source: copy,
+                    steps,
+                },
+            );
+            memo.insert(state.key(), (state, copy.clone()));
+        }
+        Ok(copy)
+    }
+
+    /// A number that is this state's alone while it lives.
+    pub fn key(self: &Arc<Self>) -> usize {
+        Arc::as_ptr(self) as usize
+    }
+
+    /// Show `visit` everything that is owned through this one reference, and nothing else.
+    ///
+    /// A collector counts each reference it is shown against its target's count, so what several
+    /// owners can reach must not be shown by each of them: a state or recipe is entered only
+    /// while it has one owner. Takes no lock that anybody waits for.
+    pub fn visit_owned<E>(
+        self: &Arc<Self>,
+        visit: &mut dyn FnMut(Part<'_, V>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut state = self.clone();
+        // The owner's reference, and the one just made.
+        while Arc::strong_count(&state) == 2 {
+            for value in [state.cell.get(), state.leaf.get()].into_iter().flatten() {
+                visit(Part::Value(value))?;
+            }
+            let Ok(slot) = state.recipe.try_lock() else {
+                break;
+            };
+            let Some(recipe) = slot
+                .as_ref()
+                .filter(|recipe| Arc::strong_count(recipe) == 1)
+            else {
+                break;
+            };
+            let below = match &**recipe {
+                Recipe::Origin(Origin::Call(call)) => {
+                    visit(Part::Call(call))?;
+                    break;
+                }
+                Recipe::Origin(_) => break,
+                Recipe::Derive { source, steps } => {
+                    steps.iter().try_for_each(|step| visit(Part::Step(step)))?;
+                    source.clone()
+                }
+            };
+            drop(slot);
+            state = below;
+        }
+        Ok(())
+    }
+
+    /// Take away the recipe if this reference is the only one: its owner is garbage.
+    pub fn discard(self: &Arc<Self>) {
+        if Arc::strong_count(self) == 1 {
+            self.retire();
+        }
+    }
+}
+
+impl<V: Value> Drop for Lazy<V> {
+    fn drop(&mut self) {
+        let mut spent = sync::lock(&self.recipe).take();
+        while let Some(recipe) = spent.take() {
+            if let Some(Recipe::Derive { source, .. }) = Arc::into_inner(recipe)
+                && let Some(source) = Arc::into_inner(source)
+            {
+                spent = sync::lock(&source.recipe).take();
+            }
+        }
+    }
+}
+
+/// A state on the way to its value, with the turn to publish it where it has readers of its own.
+struct Pending<V: Value> {
+    recipe: Arc<Recipe<V>>,
+    plan: Plan<V>,
+    publish: Option<(Arc<Lazy<V>>, Turn)>,
+}
+
+impl<V: Value> Pending<V> {
+    fn originate(&mut self, cx: V::Cx<'_>) -> Result<V, V::Error> {
+        let value = match &*self.recipe {
+            Recipe::Origin(Origin::Draw(draw)) => V::draw(draw, &self.plan, cx)?,
+            Recipe::Origin(Origin::Read(read)) => V::read(read, &self.plan, cx)?,
+            Recipe::Origin(Origin::Call(call)) => V::call(call, &self.plan, cx)?,
+            Recipe::Derive { .. } => return Err(Fault::Discarded.into()),
+        };
+        self.finish(value, cx)
+    }
+
+    fn derive(&mut self, source: V, cx: V::Cx<'_>) -> Result<V, V::Error> {
+        let mut value = source.to_device(&self.plan.device, cx)?;
+        if let Recipe::Derive { steps, .. } = &*self.recipe {
+            for step in steps {
+                value = V::apply(step, value, &self.plan, cx)?;
+            }
+        }
+        self.finish(value, cx)
+    }
+
+    fn finish(&mut self, value: V, cx: V::Cx<'_>) -> Result<V, V::Error> {
+        let value = value.settle(&self.plan, cx)?;
+        if let Some((state, turn)) = self.publish.take() {
+            turn.fill(&state.cell, value.share(cx));
+            state.retire();
+        }
+        Ok(value)
+    }
+}
+
+/// What a source answers to the state that is derived from it.
+enum Source<V: Value> {
+    /// It is in being.
+    Value(V),
+    /// Make it on the spot; nobody will look for it in its cell.
+    Here(Arc<Recipe<V>>),
+    /// Make it for all who share it.
+    Turn(Arc<Recipe<V>>, Turn),
+}
+
+struct Waiter<'a, V: Value> {
+    cx: V::Cx<'a>,
+}
+
+impl<V: Value> Patience for Waiter<'_, V> {
+    type Error = V::Error;
+
+    fn nap(&mut self, bell: &Bell) {
+        V::nap(self.cx, bell);
+    }
+
+    fn poll(&mut self) -> Result<(), Self::Error> {
+        V::poll(self.cx)
+    }
+}

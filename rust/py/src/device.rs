@@ -1,0 +1,212 @@
+//! `Device`: where a value lives, as a plain value that needs no library to exist.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use crate::errors::Raise;
+
+/// Where a value lives: ``backend:kind[:index]``.
+///
+/// A plain value: parsed from text without importing a library or touching a driver, hashable,
+/// picklable. Equality and hash are about the place and ignore the autodiff context.
+///
+/// Args:
+///     spec: ``[backend ":"] kind [":" index]``, such as ``"cpu"``, ``"cuda:1"``, ``"torch:cpu"``
+///         or ``"jax:cpu:3"``; or a Device. Bare ``"cpu"`` is ``"numpy:cpu"`` and bare ``"cuda"``
+///         is ``"cupy:cuda:0"``, always: never the current device of a thread.
+///
+/// Raises:
+///     DeviceParseError: if the text is not of that form.
+#[pyclass(frozen, eq, hash, module = "lazyparam", from_py_object)]
+#[derive(Clone, Debug)]
+pub(crate) struct Device {
+    backend: Arc<str>,
+    kind: Arc<str>,
+    index: Option<u16>,
+    autodiff: bool,
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.backend, &self.kind, self.index) == (&other.backend, &other.kind, other.index)
+    }
+}
+
+impl Hash for Device {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.backend, &self.kind, self.index).hash(state);
+    }
+}
+
+impl lazyparam_core::Device for Device {
+    fn is_autodiff(&self) -> bool {
+        self.autodiff
+    }
+
+    fn autodiff(&self) -> Self {
+        Self {
+            autodiff: records_gradients(&self.backend),
+            ..self.clone()
+        }
+    }
+
+    fn inner(&self) -> Self {
+        Self {
+            autodiff: false,
+            ..self.clone()
+        }
+    }
+}
+
+/// NumPy and CuPy arrays cannot record gradients.
+fn records_gradients(backend: &str) -> bool {
+    !matches!(backend, "numpy" | "cupy")
+}
+
+const GRAMMAR: &str =
+    "[backend \":\"] kind [\":\" index], such as \"cpu\", \"cuda:1\", \"torch:cpu\"";
+
+impl Device {
+    /// NumPy's one device.
+    pub(crate) fn cpu() -> Self {
+        Self {
+            backend: Arc::from("numpy"),
+            kind: Arc::from("cpu"),
+            index: None,
+            autodiff: false,
+        }
+    }
+
+    /// Whether one library serves both.
+    pub(crate) fn serves_like(&self, other: &Self) -> bool {
+        self.backend == other.backend
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut words: Vec<&str> = text.split(':').collect();
+        let is_index = |word: &str| word.starts_with(|first: char| first.is_ascii_digit());
+        let index = match words.last() {
+            Some(word) if words.len() > 1 && is_index(word) => {
+                let index = parse_index(words.pop()?)?;
+                Some(index)
+            }
+            _ => None,
+        };
+        let is_word = |word: &str| {
+            let mut letters = word.chars();
+            letters
+                .next()
+                .is_some_and(|first| first.is_ascii_lowercase())
+                && letters.all(|letter| {
+                    letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_'
+                })
+        };
+        if !words.iter().all(|word| is_word(word)) {
+            return None;
+        }
+        let (backend, kind) = match words.as_slice() {
+            ["cpu" | "numpy"] => ("numpy", "cpu"),
+            ["cuda" | "cupy"] => ("cupy", "cuda"),
+            ["torch"] => ("torch", "cpu"),
+            ["jax"] => ("jax", "cpu"),
+            [_] => return None,
+            [backend, kind] => (*backend, *kind),
+            _ => return None,
+        };
+        // One CPU is one place to NumPy and torch; JAX numbers its CPU devices.
+        let numbered = kind != "cpu" || backend == "jax";
+        let index = match (numbered, index) {
+            (true, index) => Some(index.unwrap_or(0)),
+            (false, None | Some(0)) => None,
+            (false, Some(_)) => return None,
+        };
+        Some(Self {
+            backend: Arc::from(backend),
+            kind: Arc::from(kind),
+            index,
+            autodiff: false,
+        })
+    }
+}
+
+fn parse_index(word: &str) -> Option<u16> {
+    let canonical = word == "0" || !word.starts_with('0');
+    let digits = word.len() <= 4 && word.bytes().all(|byte| byte.is_ascii_digit());
+    if canonical && digits {
+        word.parse().ok()
+    } else {
+        None
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}:{}", self.backend, self.kind)?;
+        match self.index {
+            Some(index) => write!(out, ":{index}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[pymethods]
+impl Device {
+    #[new]
+    fn new(spec: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(device) = spec.cast::<Self>() {
+            return Ok(device.get().clone());
+        }
+        let py = spec.py();
+        let Ok(text) = spec.extract::<String>() else {
+            return Err(
+                Raise::new("DeviceParseError", "a device is named by a text")
+                    .expected(GRAMMAR)
+                    .found(spec.get_type().name()?.to_string())
+                    .err(py),
+            );
+        };
+        Self::parse(&text).ok_or_else(|| {
+            Raise::new("DeviceParseError", "this text does not name a device")
+                .expected(GRAMMAR)
+                .found(format!("{text:?}"))
+                .err(py)
+        })
+    }
+
+    /// The library that serves it: ``"numpy"``, ``"torch"``, ...
+    #[getter]
+    fn backend(&self) -> &str {
+        &self.backend
+    }
+
+    /// The kind of hardware: ``"cpu"``, ``"cuda"``, ...
+    #[getter]
+    fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Which one of several, or None where there is only one.
+    #[getter]
+    fn index(&self) -> Option<u16> {
+        self.index
+    }
+
+    fn __str__(&self) -> String {
+        self.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Device('{self}')")
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyAny>, (String,)) {
+        (py.get_type::<Self>().into_any(), (self.to_string(),))
+    }
+}
+
+/// `Device` from whatever a user may write for one.
+pub(crate) fn device_of(spec: &Bound<'_, PyAny>) -> PyResult<Device> {
+    Device::new(spec)
+}

@@ -1,0 +1,233 @@
+//! From the faults of the pure crates to the exceptions of `lazyparam.errors`.
+
+use lazyparam_bytes::store::StoreError;
+use lazyparam_core::{Cycle, Fault};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::python;
+
+/// An exception of `lazyparam.errors` in the making.
+pub(crate) struct Raise {
+    class: &'static str,
+    problem: String,
+    path: Option<String>,
+    expected: Option<String>,
+    found: Option<String>,
+    remedy: Option<String>,
+}
+
+impl Raise {
+    /// An error of `class`, saying `problem`.
+    pub(crate) fn new(class: &'static str, problem: impl Into<String>) -> Self {
+        let problem = problem.into();
+        Self {
+            class,
+            problem,
+            path: None,
+            expected: None,
+            found: None,
+            remedy: None,
+        }
+    }
+
+    pub(crate) fn path(mut self, path: impl Into<String>) -> Self {
+        self.path = Some(path.into());
+        self
+    }
+
+    pub(crate) fn expected(mut self, expected: impl Into<String>) -> Self {
+        self.expected = Some(expected.into());
+        self
+    }
+
+    pub(crate) fn found(mut self, found: impl Into<String>) -> Self {
+        self.found = Some(found.into());
+        self
+    }
+
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// The exception; or the one that making it raised.
+    pub(crate) fn err(self, py: Python<'_>) -> PyErr {
+        self.build(py, None).unwrap_or_else(|error| error)
+    }
+
+    fn build(self, py: Python<'_>, cells: Option<&[std::sync::Arc<str>]>) -> PyResult<PyErr> {
+        let class = py.import("lazyparam.errors")?.getattr(self.class)?;
+        let context = PyDict::new(py);
+        for (key, value) in [
+            ("path", self.path),
+            ("expected", self.expected),
+            ("found", self.found),
+            ("remedy", self.remedy),
+        ] {
+            if let Some(value) = value {
+                context.set_item(key, value)?;
+            }
+        }
+        if let Some(cells) = cells {
+            context.set_item("cells", PyTuple::new(py, cells.iter().map(|cell| &**cell))?)?;
+        }
+        let error = class.call((self.problem,), Some(&context))?;
+        Ok(PyErr::from_value(error))
+    }
+}
+
+/// The error type of the core's operations: a Python exception, or a fault that becomes one.
+///
+/// The core makes faults where no interpreter is at hand, so they are translated at the border.
+pub(crate) enum Failure {
+    Raised(PyErr),
+    Fault(Fault),
+}
+
+impl Failure {
+    pub(crate) fn into_err(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Raised(error) => error,
+            Self::Fault(fault) => fault_err(py, fault),
+        }
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Self {
+        Self::Raised(error)
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<Cycle> for Failure {
+    fn from(cycle: Cycle) -> Self {
+        Self::Fault(Fault::Cycle(cycle))
+    }
+}
+
+fn fault_err(py: Python<'_>, fault: Fault) -> PyErr {
+    match fault {
+        Fault::Cycle(cycle) => Raise::new("LazyCycleError", cycle.to_string())
+            .remedy(
+                "An initialiser may read other values, never its own; greenlets of one thread \
+                 count as one.",
+            )
+            .build(py, Some(&cycle.cells))
+            .unwrap_or_else(|error| error),
+        Fault::Discarded => Raise::new(
+            "InitError",
+            "this value was part of garbage that has been collected",
+        )
+        .err(py),
+        Fault::StoredShape { expected, found } => Raise::new(
+            "ShapeMismatch",
+            "the tensor does not have the shape the parameter stores",
+        )
+        .expected(shape_text(&expected))
+        .found(shape_text(&found))
+        .remedy(
+            "If a mapper changes the shape on load, say so: \
+                     load_mapper(f, stored_shape=...).",
+        )
+        .err(py),
+    }
+}
+
+/// `result`, its error saying which parameter it is about.
+pub(crate) fn located<T>(
+    py: Python<'_>,
+    path: Option<&str>,
+    result: Result<T, Failure>,
+) -> PyResult<T> {
+    result.map_err(|failure| {
+        let error = failure.into_err(py);
+        let located = python::LOCATE
+            .get(py)
+            .and_then(|f| f.call1((error.value(py), path)));
+        match located {
+            Ok(_) => error,
+            Err(problem) => problem,
+        }
+    })
+}
+
+/// The exception for a store error: an `OSError` of the right kind, or one of ours.
+pub(crate) fn store_err(py: Python<'_>, error: StoreError) -> PyErr {
+    match error {
+        StoreError::Io { path, source } => match source.raw_os_error() {
+            Some(code) => {
+                // OSError picks its subclass by errno and says the text in its own words.
+                let text = py
+                    .import("os")
+                    .and_then(|os| os.call_method1("strerror", (code,)))
+                    .and_then(|text| text.extract::<String>())
+                    .unwrap_or_else(|_| source.to_string());
+                PyOSError::new_err((code, text, path.display().to_string()))
+            }
+            None => PyErr::from(std::io::Error::new(
+                source.kind(),
+                format!("{}: {source}", path.display()),
+            )),
+        },
+        StoreError::OutOfMemory { bytes } => {
+            pyo3::exceptions::PyMemoryError::new_err(format!("no room for {bytes} bytes"))
+        }
+        StoreError::Unsupported(problem) => Raise::new("FormatError", problem).err(py),
+        StoreError::Changed {
+            path,
+            tensor,
+            expected,
+            found,
+        } => Raise::new(
+            "FormatError",
+            format!("tensor {tensor:?}: the file changed since it was opened"),
+        )
+        .path(path.display().to_string())
+        .expected(format!("{expected} bytes"))
+        .found(format!("{found} bytes"))
+        .remedy("Open the checkpoint again, or load with mode=\"copy\".")
+        .err(py),
+        StoreError::Format {
+            path,
+            tensor,
+            problem,
+            remedy,
+        } => {
+            let problem = match tensor {
+                Some(tensor) => format!("tensor {tensor:?}: {problem}"),
+                None => problem,
+            };
+            let raise = Raise::new("FormatError", problem).path(path.display().to_string());
+            match remedy {
+                Some(remedy) => raise.remedy(remedy).err(py),
+                None => raise.err(py),
+            }
+        }
+        StoreError::Missing { path, files } => {
+            Raise::new("FormatError", "files that the index names are not there")
+                .path(path.display().to_string())
+                .found(format!("missing {}", files.join(", ")))
+                .remedy("Download the missing files.")
+                .err(py)
+        }
+    }
+}
+
+/// `(2, 3)`, `(2,)` or `()`: a shape as Python writes it.
+pub(crate) fn shape_text(shape: &[usize]) -> String {
+    match shape {
+        [only] => format!("({only},)"),
+        _ => {
+            let inner: Vec<String> = shape.iter().map(ToString::to_string).collect();
+            format!("({})", inner.join(", "))
+        }
+    }
+}

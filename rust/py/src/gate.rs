@@ -1,0 +1,84 @@
+//! The gate to the interpreter: the only place that detaches from it and attaches to it.
+
+use std::time::{Duration, Instant};
+
+use lazyparam_core::Bell;
+use pyo3::exceptions::PyTimeoutError;
+use pyo3::prelude::*;
+
+/// How long a wait goes on before signals and clocks are looked at.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// What the core passes through to every operation on values.
+#[derive(Clone, Copy)]
+pub(crate) struct Cx<'py> {
+    /// The proof of being attached.
+    pub(crate) py: Python<'py>,
+    /// When to stop waiting for another thread's initialiser.
+    pub(crate) deadline: Option<Instant>,
+    /// How many threads may read or fill one large tensor.
+    pub(crate) threads: usize,
+}
+
+impl<'py> Cx<'py> {
+    /// Wait as long as it takes, work with all processors.
+    pub(crate) fn new(py: Python<'py>) -> Self {
+        Self {
+            py,
+            deadline: None,
+            threads: processors(),
+        }
+    }
+
+    /// The same, waiting no longer than `timeout` seconds.
+    pub(crate) fn within(py: Python<'py>, timeout: Option<f64>) -> PyResult<Self> {
+        let deadline = match timeout {
+            None => None,
+            Some(seconds) => {
+                let span = Duration::try_from_secs_f64(seconds).map_err(|problem| {
+                    pyo3::exceptions::PyValueError::new_err(format!("timeout: {problem}"))
+                })?;
+                Instant::now().checked_add(span)
+            }
+        };
+        Ok(Self {
+            deadline,
+            ..Self::new(py)
+        })
+    }
+}
+
+/// How many processors this process may use.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Run `work` detached: other Python threads run meanwhile.
+pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
+    py.detach(work)
+}
+
+/// Run `work` attached, from a thread of our own; None if the interpreter is shutting down.
+pub(crate) fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    Python::try_attach(work)
+}
+
+/// Sleep detached until `bell` rings, a slice has passed or the deadline is there.
+pub(crate) fn nap(cx: Cx<'_>, bell: &Bell) {
+    let limit = match cx.deadline {
+        None => SLICE,
+        Some(deadline) => SLICE.min(deadline.saturating_duration_since(Instant::now())),
+    };
+    detached(cx.py, || bell.wait_for(limit));
+}
+
+/// Answer signals; an error if a handler raised one or the deadline has passed.
+pub(crate) fn poll(cx: Cx<'_>) -> PyResult<()> {
+    cx.py.check_signals()?;
+    match cx.deadline {
+        Some(deadline) if deadline <= Instant::now() => Err(PyTimeoutError::new_err(
+            "another thread is still initialising this value",
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,159 @@
+//! `initialize`: many parameters brought into being at once, by threads of our own.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use crate::errors::Raise;
+use crate::gate::{self, Cx};
+use crate::param::Param;
+
+/// How often the caller looks at signals and reports progress.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Room for Python code that the initialisers of users may run.
+const STACK: usize = 16 << 20;
+
+/// The work of one call, shared by its threads.
+struct Crew<'a> {
+    params: &'a [Py<Param>],
+    next: AtomicUsize,
+    bytes: AtomicUsize,
+    stopped: AtomicBool,
+    /// How many threads still work, and the first error.
+    outcome: Mutex<(usize, Option<PyErr>)>,
+    changed: Condvar,
+}
+
+/// Bring `params` into being with `threads` threads, detached.
+///
+/// Stops at the first error or signal: what is being made is finished, the rest stays lazy.
+/// `report` is called now and then with the bytes that have come into being so far.
+#[pyfunction]
+#[pyo3(signature = (params, threads, report))]
+pub(crate) fn initialize(
+    py: Python<'_>,
+    params: Vec<Py<Param>>,
+    threads: Option<usize>,
+    report: Option<Py<PyAny>>,
+) -> PyResult<()> {
+    let processors = gate::processors();
+    let threads = match threads {
+        Some(0) => {
+            return Err(
+                Raise::new("DeclarationError", "at least one thread has to work")
+                    .found("threads=0")
+                    .err(py),
+            );
+        }
+        Some(threads) => threads,
+        None => processors,
+    };
+    let workers = threads.min(params.len());
+    let crew = Crew {
+        params: &params,
+        next: AtomicUsize::new(0),
+        bytes: AtomicUsize::new(0),
+        stopped: AtomicBool::new(false),
+        outcome: Mutex::new((workers, None)),
+        changed: Condvar::new(),
+    };
+    // Threads that are not needed side by side help with large tensors.
+    let helpers = (threads / workers.max(1)).clamp(1, processors);
+    gate::detached(py, || {
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                let builder = std::thread::Builder::new().stack_size(STACK);
+                if let Err(error) = builder.spawn_scoped(scope, || crew.work(helpers)) {
+                    crew.stop(Some(error.into()));
+                    crew.leave();
+                }
+            }
+            crew.oversee(report.as_ref());
+        });
+    });
+    let (_, error) = crew
+        .outcome
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    match error {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+impl Crew<'_> {
+    /// One thread's part: the next parameter, until there is none or somebody says stop.
+    fn work(&self, helpers: usize) {
+        while !self.stopped.load(Ordering::Relaxed) {
+            let Some(param) = self.params.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
+                break;
+            };
+            let made = gate::attached(|py| {
+                let cx = Cx {
+                    threads: helpers,
+                    ..Cx::new(py)
+                };
+                param.get().force(cx).map(|_| param.get().byte_len())
+            });
+            match made {
+                Some(Ok(bytes)) => {
+                    self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                }
+                Some(Err(error)) => self.stop(Some(error)),
+                None => self.stop(None),
+            }
+        }
+        self.leave();
+    }
+
+    fn stop(&self, error: Option<PyErr>) {
+        self.stopped.store(true, Ordering::Relaxed);
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let late = match (&outcome.1, error) {
+            (None, error) => {
+                outcome.1 = error;
+                None
+            }
+            (Some(_), late) => late,
+        };
+        drop(outcome);
+        drop(late);
+    }
+
+    fn leave(&self) {
+        self.outcome
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .0 -= 1;
+        self.changed.notify_all();
+    }
+
+    /// The caller's part: wait for the others, answer signals, report.
+    fn oversee(&self, report: Option<&Py<PyAny>>) {
+        loop {
+            let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+            let (outcome, _) = self
+                .changed
+                .wait_timeout_while(outcome, TICK, |outcome| outcome.0 > 0)
+                .unwrap_or_else(PoisonError::into_inner);
+            let working = outcome.0 > 0;
+            drop(outcome);
+            let bytes = self.bytes.load(Ordering::Relaxed);
+            let told = gate::attached(|py| {
+                py.check_signals()?;
+                report.map_or(Ok(()), |report| report.call1(py, (bytes,)).map(drop))
+            });
+            match told {
+                Some(Ok(())) => {}
+                Some(Err(error)) => self.stop(Some(error)),
+                None => self.stop(None),
+            }
+            if !working {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `lazyparam._core`: translation between Python and the pure crates. No decisions are made here.
+//!
+//! Rooms: `gate` detaches and attaches, nobody else does; `raw` holds the only `unsafe` code.
+
+#![deny(unsafe_code)]
+
+mod array;
+mod checkpoint;
+mod device;
+mod dtype;
+mod errors;
+mod gate;
+mod init;
+mod initialize;
+mod param;
+mod pickle;
+mod plan;
+mod python;
+mod raw;
+mod scalar;
+
+use pyo3::prelude::*;
+
+/// The core of lazyparam, in Rust.
+#[pymodule(gil_used = false)]
+mod _core {
+    #[pymodule_export]
+    use crate::checkpoint::{Checkpoint, write_file};
+    #[pymodule_export]
+    use crate::device::Device;
+    #[pymodule_export]
+    use crate::dtype::{dtype_kind, dtype_name, dtype_size, widens};
+    #[pymodule_export]
+    use crate::init::Init;
+    #[pymodule_export]
+    use crate::initialize::initialize;
+    #[pymodule_export]
+    use crate::param::Param;
+    #[pymodule_export]
+    use crate::param::ParamMapper;
+    #[pymodule_export]
+    use crate::pickle::{State, rebuild_param, rebuild_state};
+    #[pymodule_export]
+    use crate::plan::Plan;
+    #[pymodule_export]
+    use crate::raw::Buffer;
+}
