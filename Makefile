@@ -44,6 +44,8 @@ test-rust: $(VENV)/test ## the two pure crates, without Python
 	cargo test --workspace --locked --quiet
 
 test-python: $(VENV)/test wheel ## pytest on the installed wheel
+	@echo "== stubs against the module"
+	$(BIN)/python -m mypy.stubtest lazyparam._core
 	@echo "== pytest"
 	$(BIN)/python -m pytest
 
@@ -62,8 +64,8 @@ bench: $(VENV)/bench wheel ## print the ratios of the README, measured here
 	@echo "== benchmarks"
 	@$(BIN)/python -m benchmarks
 
-docs: ## where the documentation is
-	@ls docs/*.md docs/dev/*.md
+docs: $(VENV)/test wheel ## run every example of README, docs and docstrings, and follow their links
+	$(BIN)/python -m pytest -q tests/test_docs.py
 
 clean: ## remove what was built
 	rm -rf $(VENV) target dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(name)
     for name in (
-        "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 "
-        "float16 float32 float64 complex64 complex128"
-    ).split()
+        *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
 }
 
 
@@ -48,7 +48,7 @@ def dtype(name: str) -> np.dtype[Any]:
 
 def array(buffer: Buffer, shape: Sequence[int], name: str) -> np.ndarray[Any, Any]:
     """A read-only array over `buffer`, without a copy."""
-    return np.ndarray(shape, dtype(name), buffer)
+    return np.ndarray(shape, dtype(name), buffer)  # type: ignore[arg-type] # any buffer will do
 
 
 def element(value: complex, name: str) -> bytes:
@@ -58,6 +58,10 @@ def element(value: complex, name: str) -> bytes:
         OverflowError: if the dtype cannot hold it.
     """
     kind = dtype(name)
+    if isinstance(value, complex) and kind.kind != "c":
+        if value.imag:
+            raise OverflowError(f"{value!r} does not fit {name}")
+        value = value.real
     with np.errstate(over="ignore", invalid="ignore"):
         held = np.asarray(value).astype(kind) if kind.kind != "V" else np.asarray(value, kind)
     wide = held.astype(np.complex128)

@@ -54,8 +54,9 @@ def children(node: object) -> Iterator[tuple[str, object]]:
         for key, value in node.items():
             yield str(key), value
     elif isinstance(node, list | tuple):
-        for index, value in enumerate(node):
-            yield str(index), value
+        # A named tuple's elements go by their names, any other's by their places.
+        names = getattr(node, "_fields", None) or map(str, range(len(node)))
+        yield from zip(names, node, strict=True)
     else:
         for field in dataclasses.fields(node):  # type: ignore[arg-type]
             if hasattr(node, field.name):
@@ -217,7 +218,7 @@ def _replace(old: Any, parts: list[tuple[str, object, object]]) -> object:
     if isinstance(old, tuple):
         make = getattr(old, "_make", None)  # a named tuple
         return make(values) if make is not None else type(old)(values)
-    new = copy.copy(old) if not isinstance(old, Branch) else _copy_branch(old)
+    new: Any = copy.copy(old) if not isinstance(old, Branch) else _copy_branch(old)
     if isinstance(old, dict):
         for key, value in zip(old, values, strict=True):
             new[key] = value

@@ -150,12 +150,9 @@ def format_bytes(count: int) -> str:
     """
     if count < 1024:
         return f"{count} B"
-    amount = float(count)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        amount /= 1024
-        if amount < 1024:
-            break
-    return f"{amount:.1f} {unit}"
+    units = ("KiB", "MiB", "GiB", "TiB")
+    power = min((count.bit_length() - 1) // 10, len(units))
+    return f"{count / 1024**power:.1f} {units[power - 1]}"
 
 
 def describe(node: object, indent: str = "") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from ._core import Param
 from .devices import backend_of
@@ -33,7 +33,7 @@ class Draft:
         self._param: Param[Any] | None = None
         self.array: Any = None
 
-    def __enter__(self) -> Draft:
+    def __enter__(self) -> Self:
         self.array = backend_of(self._source.device).copy(self._source.base())
         return self
 
@@ -46,8 +46,8 @@ class Draft:
         array, self.array = self.array, None
         if kind is None:
             # Copied once more: whoever kept the array may go on writing to it.
-            id, _, mapper = self._source.consume()
-            self._param = Param.from_mapped_value(id, array, mapper)
+            identity, _, mapper = self._source.consume()
+            self._param = Param.from_mapped_value(identity, array, mapper)
 
     @property
     def param(self) -> Param[Any]:

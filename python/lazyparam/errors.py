@@ -48,12 +48,15 @@ class LazyParamError(Exception):
         return f"{text}. {self.remedy}" if self.remedy else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self.problem, dict(self.__dict__)))
+        # An ImportError keeps its path elsewhere than other errors.
+        fields = {**self.__dict__, "path": self.path}
+        return (_rebuild, (type(self), self.problem, fields))
 
 
 def _rebuild(kind: type[LazyParamError], problem: str, fields: dict[str, Any]) -> LazyParamError:
     error = kind.__new__(kind, problem)
-    error.__dict__.update(fields)
+    for name, value in fields.items():
+        setattr(error, name, value)
     return error
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, Self, TypeVar
 
 from . import _core, _tree, display, records
 from ._core import Device, Param
@@ -15,7 +16,6 @@ from .visitors import ModuleMapper, ModuleVisitor
 
 __all__ = ["Module"]
 
-M = TypeVar("M", bound="Module")
 T = TypeVar("T")
 
 
@@ -24,10 +24,9 @@ class _Named(ABCMeta):
 
     def __call__(cls: type[T], *args: Any, **kwargs: Any) -> T:
         module: T = super().__call__(*args, **kwargs)  # type: ignore[misc]
-        try:
+        # A bad tree is reported by the first verb; a half-built one may mend itself until then.
+        with suppress(ModuleError):
             _tree.name_params(module)
-        except ModuleError:
-            pass  # Reported by the first verb; a half-built tree may mend itself until then.
         return module
 
 
@@ -57,7 +56,7 @@ class Module(_tree.Branch, metaclass=_Named):
     [6.0, 6.0]
     """
 
-    # ---- looking: nothing comes into being ------------------------------------------------------
+    # Looking: nothing comes into being.
 
     def named_parameters(self, remove_duplicate: bool = True) -> Iterator[tuple[str, Param[Any]]]:
         """Paths and parameters in order; tied ones once, at their first path, unless told so."""
@@ -88,13 +87,13 @@ class Module(_tree.Branch, metaclass=_Named):
     def __repr__(self) -> str:
         return display.describe(self)
 
-    # ---- changing: a new module each time --------------------------------------------------------
+    # Changing: a new module each time.
 
-    def map(self: M, mapper: ModuleMapper) -> M:
+    def map(self, mapper: ModuleMapper) -> Self:
         """The module with every parameter as `mapper` returns it; tied ones are mapped once."""
         return _tree.rebuild(self, mapper.map, mapper)
 
-    def clone(self: M, independent: bool = False) -> M:
+    def clone(self, independent: bool = False) -> Self:
         """The module with clones of its parameters, which share their coming into being.
 
         With ``independent=True`` each draws for itself; so does ``copy.deepcopy``, which copies
@@ -102,45 +101,45 @@ class Module(_tree.Branch, metaclass=_Named):
         """
         return _tree.rebuild(self, lambda _, param: param.clone(independent=independent))
 
-    def to_device(self: M, device: str | Device) -> M:
+    def to_device(self, device: str | Device) -> Self:
         """The module on `device`. Lazy parameters stay lazy."""
         return _tree.rebuild(self, lambda _, param: param.to_device(device))
 
-    def fork(self: M, device: str | Device) -> M:
+    def fork(self, device: str | Device) -> Self:
         """The module on `device`, its parameters apart from these."""
         return _tree.rebuild(self, lambda _, param: param.fork(device))
 
-    def valid(self: M) -> M:
+    def valid(self) -> Self:
         """The module for validation: read untracked; what is to be trained stays on record."""
         return _tree.rebuild(self, lambda _, param: param.valid())
 
-    def train(self: M) -> M:
+    def train(self) -> Self:
         """The module for training: undoes :meth:`valid`."""
         return _tree.rebuild(self, lambda _, param: param.train())
 
-    def materialize(self: M) -> M:
+    def materialize(self) -> Self:
         """The module with what is attached to its parameters folded in."""
         return _tree.rebuild(self, lambda _, param: param.materialize())
 
-    def set_requires_grad(self: M, requires_grad: bool) -> M:
+    def set_requires_grad(self, requires_grad: bool) -> Self:
         """The module with another wish to train, for all parameters."""
         return _tree.rebuild(self, lambda _, param: param.set_requires_grad(requires_grad))
 
-    def no_grad(self: M) -> M:
+    def no_grad(self) -> Self:
         """``set_requires_grad(False)``."""
         return self.set_requires_grad(False)
 
-    def freeze(self: M) -> M:
+    def freeze(self) -> Self:
         """The module with nothing to train."""
         return self.set_requires_grad(False)
 
-    def unfreeze(self: M) -> M:
+    def unfreeze(self) -> Self:
         """The module with everything to train that can be."""
         return self.set_requires_grad(True)
 
-    # ---- coming into being ----------------------------------------------------------------------------
+    # Coming into being.
 
-    def initialize(self: M, threads: int | None = None, progress: Progress = None) -> M:
+    def initialize(self, threads: int | None = None, progress: Progress = None) -> Self:
         """Bring every lazy parameter into being, in parallel, detached from the interpreter.
 
         Stops at the first error or Ctrl-C; what is in being by then stays, the rest stays lazy.
@@ -166,10 +165,10 @@ class Module(_tree.Branch, metaclass=_Named):
             _core.initialize(lazy, threads, report)
         return self
 
-    # ---- files ------------------------------------------------------------------------------------------
+    # Files.
 
     def plan_load(
-        self: M,
+        self,
         path: PathLike,
         *,
         strict: bool = True,
@@ -180,7 +179,7 @@ class Module(_tree.Branch, metaclass=_Named):
         dtype: str = "keep",
         device: str | Device | None = None,
         mode: Mode = "auto",
-    ) -> LoadPlan[M]:
+    ) -> LoadPlan[Self]:
         """What loading a checkpoint would do. Reads headers only, changes nothing; print it.
 
         Args:
@@ -207,7 +206,7 @@ class Module(_tree.Branch, metaclass=_Named):
         return records.plan_load(self, path, rules, device, mode)
 
     def load_file(
-        self: M,
+        self,
         path: PathLike,
         *,
         strict: bool = True,
@@ -218,7 +217,7 @@ class Module(_tree.Branch, metaclass=_Named):
         dtype: str = "keep",
         device: str | Device | None = None,
         mode: Mode = "auto",
-    ) -> M:
+    ) -> Self:
         """The module with the parameters of a checkpoint: :meth:`plan_load`, then commit.
 
         Nothing is read until a value is needed; no initialiser of a loaded parameter ever runs.
@@ -255,13 +254,13 @@ class Module(_tree.Branch, metaclass=_Named):
         return records.state_dict(self)
 
     def load_state_dict(
-        self: M,
+        self,
         state: Mapping[str, Any],
         strict: bool = True,
         *,
         rename: Rename = None,
         dtype: str = "keep",
-    ) -> M:
+    ) -> Self:
         """The module with the arrays of `state`, which are copied.
 
         Arguments and errors as in :meth:`load_file`. Unlike torch's, this module stays as it is.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from . import _core, _host, _tree
 from ._core import Checkpoint, Device, Param
 from .devices import backend_of
 from .display import format_bytes
-from .errors import MissingParams, RecordError, ShapeMismatch, UnexpectedKeys
+from .errors import DeclarationError, MissingParams, RecordError, ShapeMismatch, UnexpectedKeys
 
 __all__ = ["LoadPlan", "Match", "Mode", "Rename", "plan_load", "plan_state", "save", "state_dict"]
 
@@ -37,6 +37,8 @@ class Source(Protocol):
     """Where tensors come from: a checkpoint, or a dict of arrays."""
 
     label: str
+    metadata: Mapping[str, str]
+    warnings: Sequence[str]
 
     def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]: ...
 
@@ -58,6 +60,8 @@ class FileSource:
             )
         self.mode = mode
         self.label = os.fspath(path)
+        self.metadata: Mapping[str, str] = self._checkpoint.metadata
+        self.warnings: Sequence[str] = self._checkpoint.warnings
 
     def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
         return self._checkpoint.entries()
@@ -72,6 +76,15 @@ class DictSource:
     label = "the state dict"
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self.metadata: Mapping[str, str] = {}
+        self.warnings: Sequence[str] = ()
+        for name, array in arrays.items():
+            if isinstance(array, np.ma.MaskedArray):
+                raise RecordError(
+                    "a masked array is not a parameter's value",
+                    path=name,
+                    remedy="Call .filled(...) on it.",
+                )
         self._arrays = {name: np.asarray(array) for name, array in arrays.items()}
 
     def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
@@ -124,6 +137,8 @@ class LoadPlan(Generic[M]):
         cast: those of `loaded` that change their dtype.
         tied: path -> the path of the parameter that it is tied to.
         nbytes: bytes that are to be read.
+        metadata: the free texts of the file.
+        warnings: oddities of the file that are no errors.
         problems: every reason why :meth:`commit` would refuse.
     """
 
@@ -134,6 +149,8 @@ class LoadPlan(Generic[M]):
     cast: tuple[Match, ...]
     tied: Mapping[str, str]
     nbytes: int
+    metadata: Mapping[str, str]
+    warnings: tuple[str, ...]
     problems: tuple[str, ...]
     _problems: tuple[Problem, ...] = dataclasses.field(repr=False)
     _source: Source = dataclasses.field(repr=False)
@@ -160,8 +177,11 @@ class LoadPlan(Generic[M]):
             match = by_path.get(path)
             if match is None:
                 return param
-            # A cast is asked for only where there is something to cast.
+            # A cast is asked for only where there is something to cast: what a load mapper made of
+            # another kind of numbers has to have the dtype of the parameter already.
             changes = match.dtype != match.stored_dtype or match.dtype != param.dtype
+            if match.dtype == param.dtype and _kind(match.stored_dtype) != param.kind:
+                changes = False
             return self._source.load(param, match.name, match.dtype if changes else None)
 
         return _tree.rebuild(self._module, load)
@@ -181,6 +201,7 @@ class LoadPlan(Generic[M]):
             for match in self.cast
         ]
         lines += [f"  tied        {path} -> {first}" for path, first in self.tied.items()]
+        lines += [f"  note        {text}" for text in self.warnings]
         lines += [f"  problem     {text}" for text in self.problems]
         return "\n".join(lines)
 
@@ -247,19 +268,23 @@ class _Planning(Generic[M]):
         self._renamed = self._rename()
 
     def plan(self) -> LoadPlan[M]:
-        missing, used = [], set()
+        missing: list[str] = []
+        used: set[str] = set()
         groups = self._groups()
-        for paths, param in groups:
-            names = [self._renamed[path] for path in paths if path in self._renamed]
-            used.update(names)
-            self._tied.update((path, paths[0]) for path in paths[1:])
-            if names:
-                self._match(paths[0], names[0], param)
+        for handles in groups:
+            first, param = handles[0]
+            named = [(p, path, self._renamed[path]) for path, p in handles if path in self._renamed]
+            used.update(name for _, _, name in named)
+            self._tied.update((path, first) for path, _ in handles[1:])
+            if named:
+                self._match(first, named[0][2], param)
             else:
-                missing.append(paths[0])
+                missing.append(first)
+            # One value is loaded for all; the tensors of the others have to fit, too.
+            for other, path, name in named[1:]:
+                self._fits(path, name, other)
         unexpected = [name for name in self._renamed.values() if name not in used]
-        paths = [path for group, _ in groups for path in group]
-        self._judge(missing, unexpected, paths)
+        self._judge(missing, unexpected)
         return LoadPlan(
             loaded=tuple(self._loaded),
             missing=tuple(missing),
@@ -268,17 +293,19 @@ class _Planning(Generic[M]):
             cast=tuple(m for m in self._loaded if m.stored_dtype != m.dtype),
             tied=self._tied,
             nbytes=sum(match.nbytes for match in self._loaded),
+            metadata=self._source.metadata,
+            warnings=tuple(self._source.warnings),
             problems=tuple(problem.text for problem in self._problems),
             _problems=tuple(self._problems),
             _source=self._source,
             _module=self._module,
         )
 
-    def _groups(self) -> list[tuple[list[str], Param[Any]]]:
-        """The parameters, each with all the paths of those that are tied to it."""
-        groups: dict[int, tuple[list[str], Param[Any]]] = {}
-        for path, param in _tree.walk(self._module):
-            groups.setdefault(param._tie, ([], param))[0].append(path)
+    def _groups(self) -> list[list[_tree.Leaf]]:
+        """The parameters with their paths, those that are tied together."""
+        groups: dict[int, list[_tree.Leaf]] = {}
+        for leaf in _tree.walk(self._module):
+            groups.setdefault(leaf.param._tie, []).append(leaf)
         return list(groups.values())
 
     def _rename(self) -> dict[str, str]:
@@ -294,6 +321,13 @@ class _Planning(Generic[M]):
                 path = rename.get(name, name)
             if path is None:
                 continue
+            if not isinstance(path, str):
+                raise RecordError(
+                    f"rename gives no path for {name!r}",
+                    path=self._source.label,
+                    expected="a text, or None to leave the tensor out",
+                    found=type(path).__name__,
+                )
             if path in renamed:
                 self._problem(
                     RecordError,
@@ -303,13 +337,17 @@ class _Planning(Generic[M]):
             renamed[path] = name
         return renamed
 
+    def _fits(self, path: str, name: str, param: Param[Any]) -> bool:
+        shape = tuple(self._entries[name][1])
+        if shape == param.stored_shape:
+            return True
+        self._mismatch(path, f"expected shape {param.stored_shape}, found {shape} in {name!r}")
+        return False
+
     def _match(self, path: str, name: str, param: Param[Any]) -> None:
-        stored, shape, nbytes = self._entries[name]
-        if tuple(shape) != param.stored_shape:
-            self._mismatch(
-                path, f"expected shape {param.stored_shape}, found {tuple(shape)} in {name!r}"
-            )
+        if not self._fits(path, name, param):
             return
+        stored, _, nbytes = self._entries[name]
         dtype = self._dtype(path, name, param, stored)
         if dtype is not None:
             self._loaded.append(Match(path, name, stored, dtype, nbytes))
@@ -318,19 +356,21 @@ class _Planning(Generic[M]):
         """The dtype that the parameter is to have, or None after saying why there is none."""
         rule = self._rules.dtype
         mapped = param._has_load_mapper
-        if rule in ("keep", "cast"):
-            wanted = param.dtype
-        elif rule == "file":
-            wanted = param.dtype if mapped else stored
-        else:
-            wanted = rule if param.kind == _core.dtype_kind(rule) else param.dtype
+        wanted, may_round = param.dtype, rule == "cast"
+        if rule == "file" and not mapped:
+            wanted = stored
+        elif rule not in ("keep", "cast", "file") and _kind(rule) == param.kind:
+            wanted, may_round = rule, True
+        kind = _kind(stored)
         # A load mapper may turn one kind into another (packed ints into floats, say).
-        if mapped or wanted == stored:
-            return wanted
-        if _core.dtype_kind(stored) != param.kind:
-            self._mismatch(path, f"expected {param.kind}s ({param.dtype}), found {stored}")
+        if kind != param.kind and (kind is None or not mapped):
+            self._mismatch(
+                path, f"expected {param.kind}s ({param.dtype}), found {stored} in {name!r}"
+            )
             return None
-        if rule == "keep" and not _core.widens(stored, wanted):
+        if wanted == stored or kind != param.kind:
+            return wanted
+        if not may_round and not _core.widens(stored, wanted):
             self._mismatch(
                 path,
                 f"expected {wanted}, found {stored} in {name!r}, which it cannot hold exactly"
@@ -339,16 +379,18 @@ class _Planning(Generic[M]):
             return None
         return wanted
 
-    def _judge(self, missing: list[str], unexpected: list[str], paths: list[str]) -> None:
+    def _judge(self, missing: list[str], unexpected: list[str]) -> None:
         rules = self._rules
-        if not self._loaded and not self._problems and (missing or unexpected):
-            self._problem(RecordError, "not one tensor is for a parameter of the module")
+        if not self._loaded and not self._problems and (missing or unexpected or self._mismatched):
+            self._problem(RecordError, "not one tensor fits a parameter of the module")
+            for path, text in self._mismatched.items():
+                self._problem(ShapeMismatch, f"mismatched {path!r}: {text}")
         if not rules.allow_missing or not self._loaded:
-            near = _Nearest(self._entries)
+            near = _Nearest(unexpected)
             for path in missing:
                 self._problem(MissingParams, f"missing {path!r}{near(path)}")
         if not rules.allow_unexpected or not self._loaded:
-            near = _Nearest(paths)
+            near = _Nearest(missing)
             for name in unexpected:
                 self._problem(UnexpectedKeys, f"unexpected {name!r}{near(name)}")
 
@@ -361,8 +403,16 @@ class _Planning(Generic[M]):
         self._problems.append(Problem(kind, text))
 
 
+def _kind(dtype: str) -> str | None:
+    """What a dtype holds, or None if lazyparam does not know it."""
+    try:
+        return _core.dtype_kind(dtype)
+    except DeclarationError:
+        return None
+
+
 class _Nearest:
-    """Says which known name a wrong one may have been meant for; the first few times."""
+    """Says which left-over name a wrong one may have been meant for; the first few times."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = list(names)
@@ -372,10 +422,10 @@ class _Nearest:
         self._left -= 1
         if self._left < 0:
             return ""
-        near = difflib.get_close_matches(name, self._names, n=1)
+        # Often a whole prefix is missing or too much.
+        near = [known for known in self._names if _ends_alike(known, name)][:1]
         if not near:
-            # Often a whole prefix is missing or too much.
-            near = [known for known in self._names if _ends_alike(known, name)][:1]
+            near = difflib.get_close_matches(name, self._names, n=1)
         return f" (nearest: {near[0]!r})" if near else ""
 
 

@@ -1,4 +1,4 @@
-"""Traversal of modules: visitors look, mappers change. Burn's ``ModuleVisitor``, ``ModuleMapper``."""
+"""Traversal of modules: visitors look, mappers change (Burn's ModuleVisitor and ModuleMapper)."""
 
 from __future__ import annotations
 

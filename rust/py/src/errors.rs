@@ -1,5 +1,7 @@
 //! From the faults of the pure crates to the exceptions of `lazyparam.errors`.
 
+use std::io;
+
 use lazyparam_bytes::store::StoreError;
 use lazyparam_core::{Cycle, Fault};
 use pyo3::exceptions::PyOSError;
@@ -162,17 +164,10 @@ pub(crate) fn located<T>(
 /// The exception for a store error: an `OSError` of the right kind, or one of ours.
 pub(crate) fn store_err(py: Python<'_>, error: StoreError) -> PyErr {
     match error {
-        StoreError::Io { path, source } => match source.raw_os_error() {
-            Some(code) => {
-                // OSError picks its subclass by errno and says the text in its own words.
-                let text = py
-                    .import("os")
-                    .and_then(|os| os.call_method1("strerror", (code,)))
-                    .and_then(|text| text.extract::<String>())
-                    .unwrap_or_else(|_| source.to_string());
-                PyOSError::new_err((code, text, path.display().to_string()))
-            }
-            None => PyErr::from(std::io::Error::new(
+        StoreError::Io { path, source } => match errno(py, &source) {
+            // OSError picks its subclass by errno.
+            Some((code, text)) => PyOSError::new_err((code, text, path.display().to_string())),
+            None => PyErr::from(io::Error::new(
                 source.kind(),
                 format!("{}: {source}", path.display()),
             )),
@@ -180,7 +175,7 @@ pub(crate) fn store_err(py: Python<'_>, error: StoreError) -> PyErr {
         StoreError::OutOfMemory { bytes } => {
             pyo3::exceptions::PyMemoryError::new_err(format!("no room for {bytes} bytes"))
         }
-        StoreError::Unsupported(problem) => Raise::new("FormatError", problem).err(py),
+        StoreError::Unsupported(problem) => Raise::new("RecordError", problem).err(py),
         StoreError::Changed {
             path,
             tensor,
@@ -193,21 +188,18 @@ pub(crate) fn store_err(py: Python<'_>, error: StoreError) -> PyErr {
         .path(path.display().to_string())
         .expected(format!("{expected} bytes"))
         .found(format!("{found} bytes"))
-        .remedy("Open the checkpoint again, or load with mode=\"copy\".")
+        .remedy("Load it again once nobody writes to it any more.")
         .err(py),
+        // The problem names the tensor, if it is that of one.
         StoreError::Format {
             path,
-            tensor,
             problem,
             remedy,
+            ..
         } => {
-            let problem = match tensor {
-                Some(tensor) => format!("tensor {tensor:?}: {problem}"),
-                None => problem,
-            };
             let raise = Raise::new("FormatError", problem).path(path.display().to_string());
             match remedy {
-                Some(remedy) => raise.remedy(remedy).err(py),
+                Some(remedy) => raise.remedy(format!("{remedy}.")).err(py),
                 None => raise.err(py),
             }
         }
@@ -219,6 +211,36 @@ pub(crate) fn store_err(py: Python<'_>, error: StoreError) -> PyErr {
                 .err(py)
         }
     }
+}
+
+/// The number that the system has for an error, and a text: the system's, unless ours says more.
+fn errno(py: Python<'_>, error: &io::Error) -> Option<(i32, String)> {
+    let name = match error.kind() {
+        io::ErrorKind::NotFound => "ENOENT",
+        io::ErrorKind::PermissionDenied => "EACCES",
+        io::ErrorKind::IsADirectory => "EISDIR",
+        io::ErrorKind::NotADirectory => "ENOTDIR",
+        io::ErrorKind::ReadOnlyFilesystem => "EROFS",
+        io::ErrorKind::StorageFull => "ENOSPC",
+        io::ErrorKind::InvalidInput => "EINVAL",
+        _ => "",
+    };
+    let number = || -> Option<i32> { py.import("errno").ok()?.getattr(name).ok()?.extract().ok() };
+    let code = error.raw_os_error().or_else(number)?;
+    let text = error.to_string();
+    // The number is at the end of the system's texts; whoever makes temporary files adds a path
+    // that nobody has heard of.
+    let is_ours = !text.contains("(os error ");
+    let known = || -> Option<String> {
+        let os = py.import("os").ok()?;
+        os.call_method1("strerror", (code,)).ok()?.extract().ok()
+    };
+    let text = if is_ours {
+        text
+    } else {
+        known().unwrap_or(text)
+    };
+    Some((code, text))
 }
 
 /// `(2, 3)`, `(2,)` or `()`: a shape as Python writes it.

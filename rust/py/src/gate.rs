@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lazyparam_core::Bell;
-use pyo3::exceptions::PyTimeoutError;
+use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 
 /// How long a wait goes on before signals and clocks are looked at.
@@ -34,12 +34,15 @@ impl<'py> Cx<'py> {
     pub(crate) fn within(py: Python<'py>, timeout: Option<f64>) -> PyResult<Self> {
         let deadline = match timeout {
             None => None,
-            Some(seconds) => {
-                let span = Duration::try_from_secs_f64(seconds).map_err(|problem| {
-                    pyo3::exceptions::PyValueError::new_err(format!("timeout: {problem}"))
-                })?;
-                Instant::now().checked_add(span)
+            Some(seconds) if seconds.is_nan() || seconds < 0.0 => {
+                return Err(PyValueError::new_err(format!(
+                    "a timeout is a number of seconds from 0 on; found {seconds}"
+                )));
             }
+            // Longer than the clock can tell (infinity, say) is for ever.
+            Some(seconds) => Duration::try_from_secs_f64(seconds)
+                .ok()
+                .and_then(|span| Instant::now().checked_add(span)),
         };
         Ok(Self {
             deadline,

@@ -24,7 +24,7 @@ pub(crate) enum Draw {
 /// A native initialiser: a small immutable value that compares, hashes, prints and pickles.
 ///
 /// Made by the functions of ``lazyparam.init``; `name` and `args` say which and how.
-#[pyclass(frozen, eq, hash, module = "lazyparam")]
+#[pyclass(frozen, eq, hash, module = "lazyparam.init")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Init {
     pub(crate) draw: Draw,
@@ -105,6 +105,11 @@ impl Draw {
             .expected("a shape (rows, columns)")
             .found(shape_text(shape))
             .err(py)),
+            Self::Zeros | Self::Eye if dtype == Dtype::F8E8M0 => {
+                Err(Raise::new("DeclarationError", "this dtype has no zero")
+                    .found(dtype.name())
+                    .err(py))
+            }
             // The types of ml_dtypes are looked at when they are needed, not at declaration.
             Self::Constant(value) if !needs_ml_dtypes(dtype) => element(py, value, dtype).map(drop),
             _ => Ok(()),

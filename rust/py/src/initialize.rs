@@ -36,20 +36,22 @@ struct Crew<'a> {
 pub(crate) fn initialize(
     py: Python<'_>,
     params: Vec<Py<Param>>,
-    threads: Option<usize>,
+    threads: Option<isize>,
     report: Option<Py<PyAny>>,
 ) -> PyResult<()> {
     let processors = gate::processors();
     let threads = match threads {
-        Some(0) => {
-            return Err(
-                Raise::new("DeclarationError", "at least one thread has to work")
-                    .found("threads=0")
-                    .err(py),
-            );
-        }
-        Some(threads) => threads,
         None => processors,
+        Some(threads) => match usize::try_from(threads) {
+            Ok(threads) if threads > 0 => threads,
+            _ => {
+                return Err(
+                    Raise::new("DeclarationError", "at least one thread has to work")
+                        .found(format!("threads={threads}"))
+                        .err(py),
+                );
+            }
+        },
     };
     let workers = threads.min(params.len());
     let crew = Crew {

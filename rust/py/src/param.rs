@@ -228,15 +228,12 @@ fn shape_of(spec: &Bound<'_, PyAny>) -> PyResult<Shape> {
             }),
         }
     };
-    if spec.hasattr("__index__")? {
-        return Ok(Shape::from([axis(spec)?]));
-    }
-    let Ok(axes) = spec.try_iter() else {
-        return Err(wrong("this is not a shape"));
+    let is_text = spec.is_instance_of::<pyo3::types::PyString>();
+    let axes = match spec.try_iter() {
+        Ok(axes) if !is_text => axes,
+        _ if spec.hasattr("__index__")? => return Ok(Shape::from([axis(spec)?])),
+        _ => return Err(wrong("this is not a shape")),
     };
-    if spec.is_instance_of::<pyo3::types::PyString>() {
-        return Err(wrong("this is not a shape"));
-    }
     axes.map(|item| axis(&item?))
         .collect::<PyResult<Vec<usize>>>()
         .map(Shape::from)
@@ -253,6 +250,21 @@ fn checked(py: Python<'_>, shape: &Shape, dtype: Dtype) -> PyResult<()> {
     Err(Raise::new("DeclarationError", problem)
         .found(shape_text(shape))
         .err(py))
+}
+
+/// An identity from Python; None is the caller's to fill in.
+fn id_of(id: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    if id.is_none() {
+        return Ok(None);
+    }
+    id.extract().map(Some).map_err(|_| {
+        Raise::new("DeclarationError", "an id is an unsigned 64-bit number")
+            .found(
+                id.repr()
+                    .map_or_else(|_| "?".to_owned(), |text| text.to_string()),
+            )
+            .err(id.py())
+    })
 }
 
 fn random_id() -> PyResult<u64> {
@@ -313,7 +325,7 @@ impl Param {
         dtype: Option<&Bound<'_, PyAny>>,
         device: Option<&Bound<'_, PyAny>>,
         requires_grad: bool,
-        id: Option<u64>,
+        #[pyo3(from_py_with = id_of)] id: Option<u64>,
     ) -> PyResult<Self> {
         let py = shape.py();
         let dims = shape_of(shape)?;
@@ -353,7 +365,7 @@ impl Param {
     fn initialized(
         _cls: &Bound<'_, PyType>,
         value: &Bound<'_, PyAny>,
-        id: Option<u64>,
+        #[pyo3(from_py_with = id_of)] id: Option<u64>,
         requires_grad: bool,
         device: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
@@ -796,7 +808,7 @@ impl Param {
     fn transform_for_load(
         &self,
         tensor: &Bound<'_, PyAny>,
-        id: Option<u64>,
+        #[pyo3(from_py_with = id_of)] id: Option<u64>,
         dtype: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let py = tensor.py();

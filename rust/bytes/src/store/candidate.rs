@@ -131,7 +131,7 @@ impl Candidate {
                 data_start + data_len,
                 self.len
             ))
-            .remedy("Allow trailing bytes when opening it, if you know where they come from"),
+            .remedy("Download or copy the file again; if you know where they come from, cut them off"),
             None => Problem::new(format!(
                 "it is cut short: the header describes {data_len} bytes of data, and {present} are \
                  there"

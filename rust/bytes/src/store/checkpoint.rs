@@ -54,7 +54,11 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Opens a `safetensors` file, an index of shards (`*.index.json`), or a folder that holds exactly
-    /// one index or, without an index, exactly one `safetensors` file.
+    /// one index or, without an index, exactly one `safetensors` file. The contents decide what a file
+    /// is, its name does not matter.
+    ///
+    /// An index may name files of its own folder only. Symbolic links are followed wherever they lead:
+    /// download caches consist of them.
     ///
     /// # Errors
     /// [`StoreError::Io`] where the operating system refuses, [`StoreError::Missing`] where an index

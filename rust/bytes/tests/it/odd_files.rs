@@ -40,7 +40,7 @@ fn a_file_without_permission_is_permission_denied() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new();
     let path = folder.put("model.safetensors", file("{}", &[]));
-    fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     if fs::File::open(&path).is_ok() {
         return; // nothing is forbidden to root
     }

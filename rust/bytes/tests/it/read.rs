@@ -134,20 +134,23 @@ fn a_changed_file_is_described_in_a_sentence() {
     assert_eq!(error.found().unwrap(), "a file of 7 bytes");
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_tensor_larger_than_memory_is_out_of_memory() {
-    let elements = 1_u64 << 50;
+    let overcommit = fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap();
+    if overcommit.trim() == "1" {
+        return; // this system promises any amount of memory
+    }
+    let elements = 1_u64 << 43;
     let header =
         format!(r#"{{"t":{{"dtype":"U8","shape":[{elements}],"data_offsets":[0,{elements}]}}}}"#);
     let folder = Folder::new();
     let path = folder.put("m", crate::support::file(&header, &[]));
-    let file = fs::File::options().write(true).open(&path).unwrap();
-    if file.set_len(8 + header.len() as u64 + elements).is_err() {
-        return; // this file system has no such large files
-    }
+    let sparse = fs::File::options().write(true).open(&path).unwrap();
+    sparse.set_len(8 + header.len() as u64 + elements).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
-    assert!(matches!(
-        checkpoint.read(0, 1),
-        Err(StoreError::OutOfMemory { .. })
-    ));
+    match checkpoint.read(0, 2) {
+        Err(StoreError::OutOfMemory { bytes }) => assert_eq!(bytes as u64, elements),
+        other => panic!("expected a lack of memory, got {other:?}"),
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::{Barrier, Mutex};
 
 use lazyparam_core::{Bell, Cycle, OnceCell, Patience};
 
-use crate::cell::{Counting, Hurry, Refusal};
+use crate::cell::{Counting, Hurry, Polling, Refusal};
 use crate::toy::{ANON, label};
 use crate::watchdog::{crowd, gate, until, watched};
 
@@ -222,6 +222,43 @@ fn a_wait_for_a_turn_that_has_failed_closes_no_cycle_even_if_the_waiter_sleeps_o
                 })
             };
             a.get_or_try_init(&ANON, &mut Hurry, again).copied()
+        });
+        assert_eq!(results, [Ok(1), Ok(1)]);
+    });
+}
+
+/// B50
+#[test]
+fn a_wait_that_was_given_up_closes_no_cycle_while_the_turn_it_was_for_goes_on() {
+    watched(|| {
+        let (a, b) = (OnceCell::new(), OnceCell::new());
+        let (a_is_taken, given_up) = (Barrier::new(2), Barrier::new(2));
+        let naps = AtomicUsize::new(0);
+        let results = crowd(2, |number| {
+            if number == 0 {
+                // Holds b, wants a, and thinks better of it.
+                let init = || {
+                    a_is_taken.wait();
+                    let mut impatient = Polling(|| Err(Refusal::GivenUp));
+                    let wait = a.get_or_try_init(&ANON, &mut impatient, || panic!("not its turn"));
+                    assert_eq!(wait, Err(Refusal::GivenUp));
+                    given_up.wait();
+                    until(|| naps.load(SeqCst) > 0);
+                    Ok(1)
+                };
+                return b.get_or_try_init(&ANON, &mut Hurry, init).copied();
+            }
+            // Holds a all the while, and wants b, whose owner no longer waits for a.
+            let init = || {
+                a_is_taken.wait();
+                given_up.wait();
+                let of_b =
+                    b.get_or_try_init(&ANON, &mut Counting(&naps), || panic!("not its turn"));
+                // Refused without a nap, it would leave the other thread waiting for one.
+                naps.fetch_add(1, SeqCst);
+                of_b.copied()
+            };
+            a.get_or_try_init(&ANON, &mut Hurry, init).copied()
         });
         assert_eq!(results, [Ok(1), Ok(1)]);
     });

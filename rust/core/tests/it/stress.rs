@@ -1,9 +1,9 @@
 //! Many threads, many params, random orders: the counts come out right, and nobody hangs.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, OnceLock};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 
-use lazyparam_core::{Block, Change, Cycle, OnceCell};
+use lazyparam_core::{Block, Change, Cycle, OnceCell, Part};
 
 use crate::toy::{
     ANON, HERE, NUMPY, Oops, P, THERE, Toy, World, call, declared, drawn_element, each, fresh,
@@ -78,6 +78,77 @@ fn eight_threads_read_one_lazy_param_and_what_is_derived_from_it_five_hundred_ti
         for (runs, [_, doubled, away, _]) in &rounds {
             assert_eq!(runs.load(SeqCst), 1);
             assert_eq!(read(doubled, &world), read(away, &world));
+        }
+    });
+}
+
+/// B32: the moment at which the last handle on a source goes is the one that matters.
+#[test]
+fn a_source_that_is_read_and_dropped_while_what_is_derived_from_it_is_read_runs_once() {
+    watched(|| {
+        let world = World::default();
+        let (runs, homes, away): (Vec<_>, Vec<_>, Vec<_>) = (0..1000)
+            .map(|_| {
+                let (runs, origin) = fresh();
+                let home = declared(HERE, origin);
+                let away = home.to_device(&THERE, &ANON, &world).unwrap();
+                (runs, Mutex::new(Some(home)), away)
+            })
+            .collect();
+        let start = Barrier::new(2);
+        let seen = crowd(2, |number| {
+            let read_one = |(home, away): (&Mutex<Option<P>>, &P)| {
+                let home = if number == 0 {
+                    home.lock().unwrap().take()
+                } else {
+                    None
+                };
+                start.wait();
+                read(home.as_ref().unwrap_or(away), &World::default())
+            };
+            homes.iter().zip(&away).map(read_one).collect::<Vec<_>>()
+        });
+        assert_eq!(seen[0], seen[1]);
+        assert!(runs.iter().all(|runs| runs.load(SeqCst) == 1));
+    });
+}
+
+/// B01
+#[test]
+fn verbs_and_reads_on_one_param_by_many_threads_at_once_agree() {
+    watched(|| {
+        for seed in 0..100 {
+            let (runs, origin) = fresh();
+            let param = declared(HERE, origin);
+            crowd(4, |number| {
+                let (world, mut dice) =
+                    (World::default(), Dice::new(7000 + 4 * seed + number as u64));
+                let mut mine = vec![(param.share(&world), 10.0)];
+                for _ in 0..20 {
+                    let (one, value) = &mine[dice.below(mine.len())];
+                    let made = match dice.below(6) {
+                        0 => (one.share(&world), *value),
+                        1 => (one.valid(&world), *value),
+                        2 => (one.fork(&THERE, &ANON, &world).unwrap(), *value),
+                        3 => {
+                            let doubled = one.map(twice(), Change::default(), &ANON, &world);
+                            (doubled.unwrap(), 2.0 * value)
+                        }
+                        4 => {
+                            let mut count = |_: Part<'_, Toy>| -> Result<(), ()> { Ok(()) };
+                            assert_eq!(one.visit_owned(&mut count), Ok(()));
+                            continue;
+                        }
+                        _ => {
+                            assert_eq!(one.val(&ANON, &world).unwrap().data[0], *value);
+                            continue;
+                        }
+                    };
+                    mine.push(made);
+                }
+            });
+            assert_eq!(read(&param, &World::default())[0], 10.0);
+            assert_eq!(runs.load(SeqCst), 1);
         }
     });
 }
