@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import ml_dtypes
@@ -73,6 +73,24 @@ def one(entry: str, data: bytes = b"1234") -> bytes:
     """A file with one tensor ``t`` that has this header entry."""
     return raw(f'{{"t":{entry}}}', data)
 
+
+CUBE = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "C order": lambda a: a.copy(),
+    "Fortran order": np.asfortranarray,
+    "transposed": lambda a: a.transpose(2, 0, 1),
+    "every second": lambda a: a[:, ::2, ::3],
+    "reversed": lambda a: a[::-1, :, ::-1],
+    "broadcast": lambda a: np.broadcast_to(a[0, 0], (5, 4)),
+    "broadcast from one": lambda a: np.broadcast_to(a[1, 1, 1], (3, 7)),
+    "a part": lambda a: a[1:, 1:2, 1:3],
+    "no elements": lambda a: a[:0],
+    "no dimensions": lambda a: a[1, 2, 3],
+    "big-endian": lambda a: a.astype(">f4"),
+    "unaligned": lambda a: np.frombuffer(b"x" + a.tobytes(), np.float32, offset=1),
+    "a matrix": lambda a: a[0].view(np.matrix),
+}
+"""The same numbers in memory in all sorts of ways."""
 
 GOOD = one(entry())
 """A file that is in order: ``t``, four bytes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -249,3 +250,47 @@ def test_metadata_comes_with_the_plan(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(table({"t": np.zeros(1)}, metadata={"format": "pt", "é": "\n"}))
     assert Tensors({}).plan_load(path).metadata == {"format": "pt", "é": "\n"}
+
+
+# ---- across processes ----------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_model_that_is_loaded_and_unread_pickles_as_where_its_tensors_are(
+    mode: str, tmp_path: Path
+) -> None:
+    """B58: as its recipe, not as its weights."""
+    arrays = {"t": np.arange(1 << 16, dtype=np.float32)}
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(table(arrays))
+    loaded = load(path, arrays, mode)
+    text = pickle.dumps(loaded)
+    assert len(text) < 2000
+    assert not loaded["t"].is_initialized
+    value = pickle.loads(text)["t"].value
+    assert same_bits(value, arrays["t"])
+    assert owner(value).is_mapped is (mode == "view")
+
+
+@pytest.mark.parametrize(
+    ("instead", "kind", "match"),
+    [
+        (None, FileNotFoundError, "model.safetensors"),
+        (table({"t": np.zeros(5, np.float32)}), lp.FormatError, "not the one that was pickled"),
+        (table({"u": np.zeros(4, np.float32)}), lp.FormatError, "not the one that was pickled"),
+        (b"", lp.FormatError, "empty"),
+    ],
+    ids=["nothing", "another shape", "another name", "an empty file"],
+)
+def test_a_pickle_of_what_is_unread_does_not_take_another_file_for_it(
+    instead: bytes | None, kind: type[Exception], match: str, tmp_path: Path
+) -> None:
+    arrays = {"t": np.zeros(4, np.float32)}
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(table(arrays))
+    text = pickle.dumps(load(path, arrays, "copy"))
+    path.unlink()
+    if instead is not None:
+        path.write_bytes(instead)
+    with pytest.raises(kind, match=match):
+        pickle.loads(text)

@@ -142,7 +142,7 @@ def test_bools_of_other_bytes_than_0_and_1_are_true(tmp_path: Path) -> None:
     assert [bool(element) for element in value] == [False, True, True, True]
 
 
-@pytest.mark.parametrize("name", ["a.safetensors", "deep/er/a.safetensors"])
+@pytest.mark.parametrize("name", ["a.safetensors", "deep/er/a.safetensors", os.fsdecode(b"\xff")])
 def test_a_file_that_is_not_there_is_a_file_not_found_error(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     with pytest.raises(FileNotFoundError) as caught:

@@ -155,16 +155,22 @@ def format_bytes(count: int) -> str:
     return f"{count / 1024**power:.1f} {units[power - 1]}"
 
 
-def describe(node: object, indent: str = "") -> str:
-    """A nested text of the container `node`: its parameters and what leads to them."""
+def describe(node: object, indent: str = "", outer: tuple[object, ...] = ()) -> str:
+    """A nested text of the container `node`: its parameters and what leads to them.
+
+    A container in itself (one of `outer`) is hinted at: a text is wanted most when all is wrong.
+    """
+    head = type(node).__name__
+    if any(node is each for each in outer):
+        return f"{head}(...)"
     inner = indent + "  "
+    outer = (*outer, node)
     lines = []
     for name, child in _tree.children(node):
         if isinstance(child, Param):
             lines.append(f"{inner}{name}: {_describe_param(child)},")
-        elif isinstance(child, _tree.Branch) or _leads_to_params(child):
-            lines.append(f"{inner}{name}: {describe(child, inner)},")
-    head = type(node).__name__
+        elif isinstance(child, _tree.Branch) or _leads_to_params(child, outer):
+            lines.append(f"{inner}{name}: {describe(child, inner, outer)},")
     return "\n".join([f"{head}(", *lines, f"{indent})"]) if lines else f"{head}()"
 
 
@@ -173,8 +179,11 @@ def _describe_param(param: Param[Any]) -> str:
     return f"Param({param.dtype}[{shape}], {param.device}, {param.state})"
 
 
-def _leads_to_params(node: object) -> bool:
-    return _tree.is_container(node) and any(
-        isinstance(child, Param | _tree.Branch) or _leads_to_params(child)
+def _leads_to_params(node: object, outer: tuple[object, ...]) -> bool:
+    if not _tree.is_container(node) or any(node is each for each in outer):
+        return False
+    outer = (*outer, node)
+    return any(
+        isinstance(child, Param | _tree.Branch) or _leads_to_params(child, outer)
         for _, child in _tree.children(node)
     )

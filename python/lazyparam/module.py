@@ -192,8 +192,10 @@ class Module(_tree.Branch, metaclass=_Named):
             skip_mismatched: leave parameters as they are whose tensor has another shape.
             rename: from names in the file to paths: a mapping, or a function (None drops one).
             dtype: ``"keep"`` keeps the module's dtypes and refuses what they cannot hold exactly;
-                ``"cast"`` rounds; ``"file"`` takes the dtypes of the file; the name of a dtype
-                takes that, for parameters of its kind. Ints never become floats or bools.
+                ``"cast"`` rounds (an int that does not fit is an error when it is read); ``"file"``
+                takes the dtypes of the file; the name of a dtype takes that, for parameters of
+                its kind, and keeps the others. Parameters with a load mapper keep theirs. Ints
+                never become floats or bools, unless a load mapper makes them so.
             device: load there instead of where the parameters are.
             mode: ``"copy"`` reads into memory of its own; ``"view"`` maps the file, which has to
                 stay as it is; ``"auto"`` maps local files that nobody else may write.

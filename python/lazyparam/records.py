@@ -437,7 +437,7 @@ def state_dict(module: object) -> dict[str, Any]:
     """Path -> value in stored form; tied parameters under each of their paths, the same array."""
     values: dict[int, Any] = {}
     arrays = {}
-    for path, param in _tree.walk(module):
+    for path, param in list(_tree.walk(module)):
         if param._tie not in values:
             values[param._tie] = param.transform_for_save().base()
         arrays[path] = values[param._tie]
@@ -446,9 +446,20 @@ def state_dict(module: object) -> dict[str, Any]:
 
 def save(module: object, path: PathLike, metadata: Mapping[str, str] | None) -> None:
     """Write the parameters of `module`, in stored form, to a safetensors file."""
+    metadata = dict(metadata or {})
+    for text in (*metadata, *metadata.values()):
+        if not isinstance(text, str):
+            raise RecordError(
+                "metadata is texts by names that are texts",
+                path=os.fspath(path),
+                expected="str",
+                found=f"{text!r} of type {type(text).__name__}",
+            )
+    # The whole tree is looked at before anything comes into being.
+    leaves = list(_tree.unique(_tree.walk(module)))
     tensors = []
-    for name, param in _tree.unique(_tree.walk(module)):
+    for name, param in leaves:
         saved = param.transform_for_save()
         host = backend_of(saved.device).to_host(saved.base())
         tensors.append((name, saved.dtype, saved.shape, _host.contiguous_bytes(host)))
-    _core.write_file(os.fspath(path), tensors, dict(metadata or {}))
+    _core.write_file(os.fspath(path), tensors, metadata)

@@ -23,7 +23,7 @@ class NumpyBackend:
         return isinstance(x, np.ndarray | np.generic)
 
     def meta(self, x: Any) -> tuple[tuple[int, ...], str]:
-        return x.shape, x.dtype.name
+        return x.shape, _host.name_of(x.dtype)
 
     def device_of(self, x: Any) -> Device:
         return _CPU

@@ -91,6 +91,9 @@ impl std::error::Error for Cycle {}
 
 struct Running {
     owner: Thread,
+    /// Turns are numbered in the order in which they are given: later ones of the same thread
+    /// were taken because earlier ones needed them.
+    number: u64,
     label: Label,
     bell: Arc<Bell>,
 }
@@ -98,11 +101,13 @@ struct Running {
 struct Graph {
     running: BTreeMap<CellId, Running>,
     waiting: BTreeMap<Thread, CellId>,
+    turns: u64,
 }
 
 static GRAPH: Mutex<Graph> = Mutex::new(Graph {
     running: BTreeMap::new(),
     waiting: BTreeMap::new(),
+    turns: 0,
 });
 
 /// What came of asking for a cell's turn.
@@ -147,8 +152,10 @@ pub(crate) fn claim(cell: CellId, label: &Label) -> Claim {
     let me = sync::thread_number();
     let mut graph = sync::lock(&GRAPH);
     let Some(running) = graph.running.get(&cell) else {
+        graph.turns += 1;
         let running = Running {
             owner: me,
+            number: graph.turns,
             label: label.clone(),
             bell: Arc::new(Bell::new()),
         };
@@ -175,16 +182,28 @@ impl Graph {
         let mut cell = wanted;
         loop {
             let running = self.running.get(&cell)?;
-            cells.push(
-                running
-                    .label
-                    .clone()
-                    .unwrap_or_else(|| Arc::from("an unnamed cell")),
-            );
+            self.name_needs_of(running, &mut cells);
             if running.owner == me {
+                cells.dedup();
                 return Some(Cycle { cells });
             }
             cell = *self.waiting.get(&running.owner)?;
         }
+    }
+
+    /// The name of a turn, and of those that its owner has taken for its sake.
+    fn name_needs_of(&self, turn: &Running, cells: &mut Vec<Arc<str>>) {
+        let mut needs: Vec<&Running> = self
+            .running
+            .values()
+            .filter(|other| other.owner == turn.owner && other.number >= turn.number)
+            .collect();
+        needs.sort_by_key(|need| need.number);
+        let unnamed = || Arc::from("an unnamed cell");
+        cells.extend(
+            needs
+                .into_iter()
+                .map(|need| need.label.clone().unwrap_or_else(unnamed)),
+        );
     }
 }

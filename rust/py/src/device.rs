@@ -1,7 +1,8 @@
 //! `Device`: where a value lives, as a plain value that needs no library to exist.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use pyo3::prelude::*;
 
@@ -22,21 +23,26 @@ use crate::errors::Raise;
 #[pyclass(frozen, eq, hash, module = "lazyparam", from_py_object)]
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
-    backend: Arc<str>,
-    kind: Arc<str>,
-    index: Option<u16>,
+    place: Arc<Place>,
     autodiff: bool,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Place {
+    backend: String,
+    kind: String,
+    index: Option<u16>,
 }
 
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
-        (&self.backend, &self.kind, self.index) == (&other.backend, &other.kind, other.index)
+        self.place == other.place
     }
 }
 
 impl Hash for Device {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.backend, &self.kind, self.index).hash(state);
+        self.place.hash(state);
     }
 }
 
@@ -47,7 +53,7 @@ impl lazyparam_core::Device for Device {
 
     fn autodiff(&self) -> Self {
         Self {
-            autodiff: records_gradients(&self.backend),
+            autodiff: records_gradients(&self.place.backend),
             ..self.clone()
         }
     }
@@ -69,19 +75,19 @@ const GRAMMAR: &str =
     "[backend \":\"] kind [\":\" index], such as \"cpu\", \"cuda:1\", \"torch:cpu\"";
 
 impl Device {
-    /// NumPy's one device.
+    /// NumPy's one device. Shared, since most parameters are declared there.
     pub(crate) fn cpu() -> Self {
+        static CPU: LazyLock<Arc<Place>> =
+            LazyLock::new(|| Arc::new(Place::new("numpy", "cpu", None)));
         Self {
-            backend: Arc::from("numpy"),
-            kind: Arc::from("cpu"),
-            index: None,
+            place: CPU.clone(),
             autodiff: false,
         }
     }
 
     /// Whether one library serves both.
     pub(crate) fn serves_like(&self, other: &Self) -> bool {
-        self.backend == other.backend
+        self.place.backend == other.place.backend
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -122,12 +128,21 @@ impl Device {
             (false, None | Some(0)) => None,
             (false, Some(_)) => return None,
         };
+        let place = Place::new(backend, kind, index);
         Some(Self {
-            backend: Arc::from(backend),
-            kind: Arc::from(kind),
-            index,
+            place: Arc::new(place),
             autodiff: false,
         })
+    }
+}
+
+impl Place {
+    fn new(backend: &str, kind: &str, index: Option<u16>) -> Self {
+        Self {
+            backend: backend.to_owned(),
+            kind: kind.to_owned(),
+            index,
+        }
     }
 }
 
@@ -141,12 +156,16 @@ fn parse_index(word: &str) -> Option<u16> {
     }
 }
 
-impl std::fmt::Display for Device {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{}:{}", self.backend, self.kind)?;
-        match self.index {
-            Some(index) => write!(out, ":{index}"),
-            None => Ok(()),
+impl fmt::Display for Device {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place {
+            backend,
+            kind,
+            index,
+        } = &*self.place;
+        match index {
+            Some(index) => write!(out, "{backend}:{kind}:{index}"),
+            None => write!(out, "{backend}:{kind}"),
         }
     }
 }
@@ -178,19 +197,19 @@ impl Device {
     /// The library that serves it: ``"numpy"``, ``"torch"``, ...
     #[getter]
     fn backend(&self) -> &str {
-        &self.backend
+        &self.place.backend
     }
 
     /// The kind of hardware: ``"cpu"``, ``"cuda"``, ...
     #[getter]
     fn kind(&self) -> &str {
-        &self.kind
+        &self.place.kind
     }
 
     /// Which one of several, or None where there is only one.
     #[getter]
     fn index(&self) -> Option<u16> {
-        self.index
+        self.place.index
     }
 
     fn __str__(&self) -> String {

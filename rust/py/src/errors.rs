@@ -166,7 +166,7 @@ pub(crate) fn store_err(py: Python<'_>, error: StoreError) -> PyErr {
     match error {
         StoreError::Io { path, source } => match errno(py, &source) {
             // OSError picks its subclass by errno.
-            Some((code, text)) => PyOSError::new_err((code, text, path.display().to_string())),
+            Some((code, text)) => PyOSError::new_err((code, text, path.into_os_string())),
             None => PyErr::from(io::Error::new(
                 source.kind(),
                 format!("{}: {source}", path.display()),

@@ -1,5 +1,6 @@
 //! The gate to the interpreter: the only place that detaches from it and attaches to it.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use lazyparam_core::Bell;
@@ -51,9 +52,11 @@ impl<'py> Cx<'py> {
     }
 }
 
-/// How many processors this process may use.
+/// How many processors this process may use. Asked once: the answer costs several system calls.
 pub(crate) fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+    static PROCESSORS: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    *PROCESSORS
 }
 
 /// Run `work` detached: other Python threads run meanwhile.

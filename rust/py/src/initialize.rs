@@ -87,28 +87,33 @@ pub(crate) fn initialize(
 }
 
 impl Crew<'_> {
-    /// One thread's part: the next parameter, until there is none or somebody says stop.
+    /// One thread's part. Attached once: reading and filling let go of the interpreter, and each
+    /// attachment of a thread of our own costs as much as a small tensor.
     fn work(&self, helpers: usize) {
+        let done = gate::attached(|py| {
+            let cx = Cx {
+                threads: helpers,
+                ..Cx::new(py)
+            };
+            self.make(cx).unwrap_or_else(|error| self.stop(Some(error)));
+        });
+        if done.is_none() {
+            self.stop(None);
+        }
+        self.leave();
+    }
+
+    /// The next parameter, until there is none or somebody says stop.
+    fn make(&self, cx: Cx<'_>) -> PyResult<()> {
         while !self.stopped.load(Ordering::Relaxed) {
             let Some(param) = self.params.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
                 break;
             };
-            let made = gate::attached(|py| {
-                let cx = Cx {
-                    threads: helpers,
-                    ..Cx::new(py)
-                };
-                param.get().force(cx).map(|_| param.get().byte_len())
-            });
-            match made {
-                Some(Ok(bytes)) => {
-                    self.bytes.fetch_add(bytes, Ordering::Relaxed);
-                }
-                Some(Err(error)) => self.stop(Some(error)),
-                None => self.stop(None),
-            }
+            param.get().force(cx)?;
+            self.bytes
+                .fetch_add(param.get().byte_len(), Ordering::Relaxed);
         }
-        self.leave();
+        Ok(())
     }
 
     fn stop(&self, error: Option<PyErr>) {
