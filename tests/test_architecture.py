@@ -18,17 +18,12 @@ FLOORS = [
     {"backends", "_host"},
     {"backends._numpy"},
     {"devices", "init", "_tree", "_progress"},
+    {"sources"},
     {"visitors", "display", "drafts", "records"},
+    {"plans"},
     {"module"},
     {"__init__"},
 ]
-# Within a floor, and for types only.
-BESIDE = {
-    "records": {"display"},
-    "_host": set(),
-    "devices": {"backends._numpy"},  # by name, at first use
-}
-
 BESIDE_THE_PROJECT = [(r"\.\./", "shared"), ("/", "(?:root|work)/")]
 
 CORE = ["sync", "graph", "cell", "value", "lazy", "mapper", "param", "lib"]
@@ -73,8 +68,7 @@ def floor_of(name: str) -> int:
 def test_a_file_uses_only_the_floors_below_it(path: Path) -> None:
     name = name_of(path) or "__init__"
     for used in used_by(path):
-        below = floor_of(used) < floor_of(name)
-        assert below or used in BESIDE.get(name, set()), f"{name} uses {used}"
+        assert floor_of(used) < floor_of(name), f"{name} uses {used}"
 
 
 def test_the_parts_of_the_core_use_only_the_parts_before_them() -> None:

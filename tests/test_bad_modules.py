@@ -109,6 +109,17 @@ def test_the_text_of_a_module_that_contains_itself_ends(cycle: str) -> None:
     assert "w: Param(" in repr(build())
 
 
+def test_a_path_that_is_no_text_is_refused() -> None:
+    """A lone surrogate could be neither shown nor saved."""
+
+    class Model(lp.Module):
+        def __init__(self) -> None:
+            self.table = {"\ud800": lp.Param(1, never)}
+
+    with pytest.raises(lp.ModuleError, match="lone surrogate"):
+        list(Model().named_parameters())
+
+
 def test_a_weak_reference_to_a_parent_is_a_constant() -> None:
     root = Tree(child=Tree())
     root.child.parent = weakref.ref(root)

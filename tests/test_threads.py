@@ -83,6 +83,22 @@ def test_an_initialiser_that_reads_its_own_param_gets_a_named_error_at_once() ->
     assert not p.is_initialized
 
 
+def test_a_cycle_on_one_thread_names_every_param_on_the_way() -> None:
+    """B48: a needs b needs c needs a."""
+
+    class Ring(lp.Module):
+        def __init__(self) -> None:
+            self.a = lp.Param(1, lambda plan: self.b.val())
+            self.b = lp.Param(1, lambda plan: self.c.val())
+            self.c = lp.Param(1, lambda plan: self.a.val())
+
+    ring = Ring()
+    with pytest.raises(lp.LazyCycleError, match="a -> b -> c -> a") as caught:
+        ring.a.val()
+    assert caught.value.cells == ("a", "b", "c")
+    assert not any(param.is_initialized for param in ring.parameters())
+
+
 def test_an_initialiser_may_survive_its_own_cycle() -> None:
     def init(plan: lp.Plan) -> np.ndarray:
         with pytest.raises(lp.LazyCycleError):

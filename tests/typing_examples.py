@@ -23,7 +23,7 @@ assert_type(native, "lp.Param[np.ndarray[Any, Any]]")
 assert_type(native.val(), "np.ndarray[Any, Any]")
 assert_type(native.shape, tuple[int, ...])
 assert_type(lp.Param(3, draw).value, "np.ndarray[Any, np.dtype[np.float64]]")
-assert_type(lp.Param.from_tensor(np.zeros(2, np.float64)).no_grad().base().dtype, np.dtype[np.float64])
+assert_type(lp.Param.from_tensor(np.zeros(2)).no_grad().base().dtype, np.dtype[np.float64])
 
 model = Model()
 assert_type(model.freeze(), Model)

@@ -23,7 +23,7 @@ from .errors import (
     UnexpectedKeys,
 )
 from .module import Module
-from .records import LoadPlan
+from .plans import LoadPlan
 from .visitors import ModuleMapper, ModuleVisitor
 
 __all__ = [

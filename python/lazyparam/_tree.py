@@ -82,6 +82,10 @@ def walk(root: object, watcher: Watcher | None = None) -> Iterator[Leaf]:
     for leaf in _walk(root, "", _Trail(), watcher):
         if leaf.path in seen:
             raise ModuleError("two parameters have this path", path=leaf.path)
+        if not leaf.path.isascii() and any("\ud800" <= char <= "\udfff" for char in leaf.path):
+            raise ModuleError(
+                "this path is no valid text (a lone surrogate)", path=ascii(leaf.path)
+            )
         seen.add(leaf.path)
         yield leaf
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
-from . import _core, _tree, display, records
+from . import _core, _tree, display, plans, records
 from ._core import Device, Param
 from ._progress import Progress, reporting
 from .errors import ModuleError
-from .records import LoadPlan, Mode, PathLike, Rename, Rules
+from .plans import LoadPlan, Rename, Rules
+from .sources import Mode, PathLike
 from .visitors import ModuleMapper, ModuleVisitor
 
 __all__ = ["Module"]
@@ -205,7 +206,7 @@ class Module(_tree.Branch, metaclass=_Named):
             OSError: if it cannot be opened.
         """
         rules = Rules.of(strict, allow_missing, allow_unexpected, skip_mismatched, rename, dtype)
-        return records.plan_load(self, path, rules, device, mode)
+        return plans.plan_load(self, path, rules, device, mode)
 
     def load_file(
         self,
@@ -268,4 +269,4 @@ class Module(_tree.Branch, metaclass=_Named):
         Arguments and errors as in :meth:`load_file`. Unlike torch's, this module stays as it is.
         """
         rules = Rules.of(strict, None, None, False, rename, dtype)
-        return records.plan_state(self, state, rules).commit()
+        return plans.plan_state(self, state, rules).commit()

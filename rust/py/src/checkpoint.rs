@@ -127,9 +127,11 @@ impl Checkpoint {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyAny>, (PathBuf, u64)) {
+        // Found again from another working directory, too.
+        let path = std::path::absolute(self.store.path()).unwrap_or_else(|_| self.path());
         (
             py.get_type::<Self>().into_any(),
-            (self.path(), self.store.fingerprint()),
+            (path, self.store.fingerprint()),
         )
     }
 }

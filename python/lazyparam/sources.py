@@ -1,0 +1,84 @@
+"""Where stored tensors come from: a checkpoint, or a dict of arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from ._core import Checkpoint, Param
+from .devices import backend_of
+from .errors import RecordError
+
+__all__ = ["DictSource", "FileSource", "Mode", "PathLike", "Source"]
+
+Mode: TypeAlias = Literal["auto", "copy", "view"]
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+class Source(Protocol):
+    """Where tensors come from: a checkpoint, or a dict of arrays."""
+
+    label: str
+    metadata: Mapping[str, str]
+    warnings: Sequence[str]
+
+    def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]: ...
+
+    def load(self, param: Param[Any], name: str, dtype: str | None) -> Param[Any]: ...
+
+
+class FileSource:
+    """The tensors of a checkpoint; loading one gives a parameter a recipe to read it."""
+
+    def __init__(self, path: PathLike, mode: Mode) -> None:
+        self._checkpoint = Checkpoint(path)
+        if mode == "auto":
+            mode = "view" if self._checkpoint.prefers_view else "copy"
+        elif mode not in ("copy", "view"):
+            raise RecordError(
+                "there is no such mode of reading",
+                expected='"auto", "copy" or "view"',
+                found=repr(mode),
+            )
+        self.mode = mode
+        self.label = os.fspath(path)
+        self.metadata: Mapping[str, str] = self._checkpoint.metadata
+        self.warnings: Sequence[str] = self._checkpoint.warnings
+
+    def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
+        return self._checkpoint.entries()
+
+    def load(self, param: Param[Any], name: str, dtype: str | None) -> Param[Any]:
+        return param._load_from(self._checkpoint, name, self.mode, dtype)
+
+
+class DictSource:
+    """The arrays of a state dict; loading one copies it."""
+
+    label = "the state dict"
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self.metadata: Mapping[str, str] = {}
+        self.warnings: Sequence[str] = ()
+        for name, array in arrays.items():
+            if isinstance(array, np.ma.MaskedArray):
+                raise RecordError(
+                    "a masked array is not a parameter's value",
+                    path=name,
+                    remedy="Call .filled(...) on it.",
+                )
+        self._arrays = {name: np.asarray(array) for name, array in arrays.items()}
+
+    def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
+        return {
+            name: (array.dtype.name, array.shape, array.nbytes)
+            for name, array in self._arrays.items()
+        }
+
+    def load(self, param: Param[Any], name: str, dtype: str | None) -> Param[Any]:
+        array = backend_of(param.device).from_host(self._arrays[name], param.device)
+        return param.transform_for_load(array, dtype=dtype)

@@ -1,0 +1,216 @@
+//! Declaring parameters, lazy or ready, from whatever a user may write.
+
+use std::sync::Arc;
+
+use lazyparam_bytes::{Dtype, shape};
+use lazyparam_core::{Lazy, Origin, Param as Core, Plan, Shape, Value};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyString, PyType};
+
+use super::Param;
+use crate::array::{Array, backend};
+use crate::device::{Device, device_of};
+use crate::dtype::dtype_of;
+use crate::errors::{Raise, shape_text};
+use crate::gate::Cx;
+use crate::init::{Draw, Init};
+use crate::python;
+
+#[pymethods]
+impl Param {
+    #[new]
+    #[pyo3(signature = (
+        shape, init = None, dtype = None, device = None, requires_grad = true, id = None
+    ))]
+    fn declare(
+        shape: &Bound<'_, PyAny>,
+        init: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        device: Option<&Bound<'_, PyAny>>,
+        requires_grad: bool,
+        #[pyo3(from_py_with = id_of)] id: Option<u64>,
+    ) -> PyResult<Self> {
+        let py = shape.py();
+        let dims = shape_of(shape)?;
+        let dtype = dtype.map_or(Ok(Dtype::F32), dtype_of)?;
+        checked(py, &dims, dtype)?;
+        let device = device.map_or_else(|| Ok(Device::cpu()), device_of)?;
+        let origin = match init {
+            None => Origin::Draw(Draw::Missing),
+            Some(init) => match init.cast::<Init>() {
+                Ok(native) => {
+                    let draw = native.get().draw;
+                    draw.check(py, &dims, dtype)?;
+                    Origin::Draw(draw)
+                }
+                Err(_) if init.is_callable() => Origin::Call(init.clone().unbind()),
+                Err(_) => {
+                    return Err(Raise::new("DeclarationError", "this is not an initialiser")
+                        .expected("one of lazyparam.init, or a function of the plan")
+                        .found(init.get_type().name()?.to_string())
+                        .remedy("Param.from_tensor(x) takes a value that is there already.")
+                        .err(py));
+                }
+            },
+        };
+        let id = id.map_or_else(random_id, Ok)?;
+        Ok(Self::new(
+            Core::declare(id, dims, dtype, device, requires_grad, origin),
+            None,
+        ))
+    }
+
+    /// A parameter that is there already, with identity and intent of the caller's choice.
+    ///
+    /// The array is copied, unless it is read-only memory of lazyparam.
+    #[classmethod]
+    #[pyo3(signature = (value, id = None, requires_grad = false, device = None))]
+    fn initialized(
+        _cls: &Bound<'_, PyType>,
+        value: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = id_of)] id: Option<u64>,
+        requires_grad: bool,
+        device: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let device = device.map_or_else(|| Ok(Device::cpu()), device_of)?;
+        let state = state_over(value, &device)?;
+        let id = id.map_or_else(random_id, Ok)?;
+        Ok(Self::new(
+            Core::over(id, state, device, requires_grad),
+            None,
+        ))
+    }
+
+    /// A trainable parameter with the value of `tensor` (copied). Burn's ``Param::from_tensor``.
+    #[classmethod]
+    fn from_tensor(cls: &Bound<'_, PyType>, tensor: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::initialized(cls, tensor, None, true, None)
+    }
+
+    /// A trainable parameter with the numbers in `data`: nested sequences, a number, or an array.
+    ///
+    /// Burn's ``Param::from_data``.
+    #[classmethod]
+    #[pyo3(signature = (data, device = None, dtype = None))]
+    fn from_data(
+        cls: &Bound<'_, PyType>,
+        data: &Bound<'_, PyAny>,
+        device: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let py = data.py();
+        let target = device.map_or_else(|| Ok(Device::cpu()), device_of)?;
+        let dtype = dtype.map(dtype_of).transpose()?.map(Dtype::name);
+        let host = python::HOST_NUMBERS.get(py)?.call1((data, dtype))?;
+        let array = backend(py, &target)?.call_method1("from_host", (host, target.clone()))?;
+        let target = Bound::new(py, target)?;
+        Self::initialized(cls, &array, None, true, Some(target.as_any()))
+    }
+}
+
+/// A shape from an int or a sequence of ints.
+pub(super) fn shape_of(spec: &Bound<'_, PyAny>) -> PyResult<Shape> {
+    let py = spec.py();
+    let wrong = |problem: &str| {
+        Raise::new("DeclarationError", problem)
+            .expected("an int or a sequence of ints, none of them negative")
+            .found(
+                spec.repr()
+                    .map_or_else(|_| "?".to_owned(), |text| text.to_string()),
+            )
+            .err(py)
+    };
+    let axis = |axis: &Bound<'_, PyAny>| -> PyResult<usize> {
+        // `__index__` takes NumPy's ints and refuses floats; a bool is hardly meant as an extent.
+        let is_bool = axis.is_instance_of::<PyBool>();
+        let extent = if is_bool {
+            None
+        } else {
+            axis.extract::<i128>().ok()
+        };
+        match extent {
+            None => Err(wrong("the extents of a shape are ints")),
+            Some(extent) => usize::try_from(extent).map_err(|_| {
+                wrong(if extent < 0 {
+                    "an extent is negative"
+                } else {
+                    "an extent is larger than any array"
+                })
+            }),
+        }
+    };
+    let is_text = spec.is_instance_of::<PyString>();
+    let axes = match spec.try_iter() {
+        Ok(axes) if !is_text => axes,
+        _ if spec.hasattr("__index__")? => return Ok(Shape::from([axis(spec)?])),
+        _ => return Err(wrong("this is not a shape")),
+    };
+    axes.map(|item| axis(&item?))
+        .collect::<PyResult<Vec<usize>>>()
+        .map(Shape::from)
+}
+
+pub(super) fn checked(py: Python<'_>, shape: &Shape, dtype: Dtype) -> PyResult<()> {
+    let problem = if shape.len() > shape::MAX_RANK {
+        format!("a tensor has at most {} dimensions", shape::MAX_RANK)
+    } else if shape::checked_len(shape, dtype).is_none() {
+        "a tensor of this shape is larger than any memory".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Raise::new("DeclarationError", problem)
+        .found(shape_text(shape))
+        .err(py))
+}
+
+/// An identity from Python; None is the caller's to fill in.
+pub(super) fn id_of(id: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    if id.is_none() {
+        return Ok(None);
+    }
+    id.extract().map(Some).map_err(|_| {
+        Raise::new("DeclarationError", "an id is an unsigned 64-bit number")
+            .found(
+                id.repr()
+                    .map_or_else(|_| "?".to_owned(), |text| text.to_string()),
+            )
+            .err(id.py())
+    })
+}
+
+pub(super) fn random_id() -> PyResult<u64> {
+    getrandom::u64().map_err(|error| pyo3::exceptions::PyOSError::new_err(error.to_string()))
+}
+
+/// An array of the user's as a settled state on the device it is on.
+pub(super) fn state_over(value: &Bound<'_, PyAny>, device: &Device) -> PyResult<Arc<Lazy<Array>>> {
+    let py = value.py();
+    let backend = backend(py, device)?;
+    if !backend.call_method1("owns", (value,))?.is_truthy()? {
+        let expected: String = backend.getattr("array_type")?.extract()?;
+        return Err(
+            Raise::new("InitError", "this is not an array of the device's library")
+                .expected(expected)
+                .found(value.get_type().name()?.to_string())
+                .remedy("Param.from_data(data, device) takes lists and numbers.")
+                .err(py),
+        );
+    }
+    let (dims, name): (Vec<usize>, String) = backend.call_method1("meta", (value,))?.extract()?;
+    let dtype = Dtype::from_name(&name).ok_or_else(|| {
+        Raise::new("InitError", "arrays of this dtype cannot be parameters")
+            .found(name)
+            .err(py)
+    })?;
+    let device: Device = backend.call_method1("device_of", (value,))?.extract()?;
+    let plan = Plan {
+        shape: Shape::from(dims),
+        dtype,
+        device: device.clone(),
+        requires_grad: false,
+    };
+    let array = Array::borrowed(value.clone().unbind(), device);
+    let settled = array.settle(&plan, Cx::new(py));
+    let settled = settled.map_err(|failure| failure.into_err(py))?;
+    Ok(Lazy::ready(plan, settled))
+}

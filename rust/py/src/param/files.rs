@@ -1,0 +1,120 @@
+//! From files and to files: a load replaces the recipe, a save takes the value through mappers.
+
+use std::sync::Arc;
+
+use lazyparam_bytes::Dtype;
+use lazyparam_core::{Lazy, Origin, Param as Core, Plan, Recipe, Shape};
+use pyo3::prelude::*;
+
+use super::Param;
+use super::declare::{id_of, state_over};
+use crate::array::{Array, Read, Step};
+use crate::checkpoint::{Checkpoint, Mode};
+use crate::dtype::dtype_of;
+use crate::errors::{Failure, Raise, located};
+use crate::gate::Cx;
+
+#[pymethods]
+impl Param {
+    /// The parameter with the value `tensor`, given in its stored form: moved to this one's
+    /// device and taken through the load mappers. The initialiser never runs.
+    ///
+    /// Args:
+    ///     tensor: an array of the device's library.
+    ///     id: the identity that the record carries, if it does.
+    ///     dtype: cast to it; without, the dtype has to be this one's already.
+    ///
+    /// Raises:
+    ///     ShapeMismatch: if `tensor` does not have `stored_shape`.
+    ///     InitError: if the dtype, or the shape after the load mappers, is not this one's.
+    #[pyo3(signature = (tensor, id = None, dtype = None))]
+    fn transform_for_load(
+        &self,
+        tensor: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = id_of)] id: Option<u64>,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let py = tensor.py();
+        let source = located(
+            py,
+            self.path().as_deref(),
+            state_over(tensor, self.core.device()).map_err(Failure::from),
+        )?;
+        self.loaded(py, source, dtype.map(dtype_of).transpose()?, id)
+    }
+
+    /// The parameter with the value that `checkpoint` holds under `name`; nothing is read now.
+    #[pyo3(signature = (checkpoint, name, mode, dtype = None))]
+    fn _load_from(
+        &self,
+        checkpoint: &Checkpoint,
+        name: &str,
+        mode: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+        py: Python<'_>,
+    ) -> PyResult<Self> {
+        let mode = Mode::parse(py, mode)?;
+        let store = &checkpoint.store;
+        let found = store
+            .find(name)
+            .and_then(|at| Some((at, store.entries().get(at)?)));
+        let Some((at, entry)) = found else {
+            return Err(Raise::new(
+                "MissingParams",
+                format!("no tensor {name:?} in the checkpoint"),
+            )
+            .path(store.path().display().to_string())
+            .err(py));
+        };
+        let plan = Plan {
+            shape: Shape::from(entry.shape.as_slice()),
+            dtype: entry.dtype,
+            device: self.core.device().clone(),
+            requires_grad: false,
+        };
+        let read = Read {
+            store: store.clone(),
+            entry: at,
+            mode,
+        };
+        let source = Lazy::new(plan, Recipe::Origin(Origin::Read(read)));
+        self.loaded(py, source, dtype.map(dtype_of).transpose()?, None)
+    }
+
+    /// A ready parameter with the value as it is saved: after the save mappers, without them.
+    fn transform_for_save(&self, py: Python<'_>) -> PyResult<Self> {
+        let cx = Cx::new(py);
+        let value = self.try_with(py, |label| self.core.transform_for_save(label, cx))?;
+        let state = located(
+            py,
+            Some(&self.label()),
+            state_over(value.object.bind(py), self.core.device()).map_err(Failure::from),
+        )?;
+        let device = self.core.device().clone();
+        Ok(self.next(Core::over(
+            self.core.id(),
+            state,
+            device,
+            self.core.requires_grad(),
+        )))
+    }
+}
+
+impl Param {
+    /// The parameter with the value of `source` in its stored form; never runs the initialiser.
+    fn loaded(
+        &self,
+        py: Python<'_>,
+        source: Arc<Lazy<Array>>,
+        dtype: Option<Dtype>,
+        id: Option<u64>,
+    ) -> PyResult<Self> {
+        let last = dtype.map(Step::Cast).into_iter().collect();
+        let cx = Cx::new(py);
+        let core = self.try_with(py, |label| {
+            self.core
+                .transform_for_load(id, source, last, dtype, label, cx)
+        })?;
+        Ok(self.next(core))
+    }
+}

@@ -1,0 +1,194 @@
+//! `Param`: a handle of the core as a Python class. Each method translates and delegates.
+//!
+//! One file a topic: declaring, what is free to ask, reading, verbs, mappers, files.
+
+mod declare;
+mod files;
+mod free;
+mod mappers;
+mod read;
+mod verbs;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lazyparam_core::{Param as Core, Part};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::array::{Array, Step};
+use crate::errors::{Failure, Raise, located};
+use crate::gate::Cx;
+use crate::pickle::{self, CopyMemo};
+
+/// A lazy, shareable model parameter.
+///
+/// It knows its shape, dtype, device and trainability before it exists, and comes into being when
+/// its value is first needed: exactly once, however many threads ask.
+///
+/// Args:
+///     shape: extents, in elements: an int or a sequence of ints.
+///     init: a native initialiser (``lazyparam.init``), or a function that takes the
+///         :class:`Plan` and returns an array. Without one the value has to be loaded.
+///     dtype: element type: a name such as ``"float32"`` or ``"bfloat16"``, or a NumPy dtype.
+///     device: where the value is to be: a text such as ``"cpu"``, or a :class:`Device`.
+///     requires_grad: the wish to train it. Ints and bools never train.
+///     id: identity, an unsigned 64-bit number; a random one if not given.
+///
+/// Raises:
+///     DeclarationError: if shape, dtype or initialiser make no sense.
+///     DeviceParseError: if `device` does not name a device.
+#[pyclass(frozen, generic, weakref, module = "lazyparam")]
+pub(crate) struct Param {
+    pub(crate) core: Core<Array>,
+    /// The dotted path by which the parameter was last reached from a module; for messages.
+    path: Mutex<Option<Arc<str>>>,
+}
+
+/// The mappers and the intent of a parameter, on their way from `consume` to
+/// `from_mapped_value`.
+#[pyclass(frozen, module = "lazyparam")]
+pub(crate) struct ParamMapper {
+    handle: Py<Param>,
+}
+
+impl Param {
+    pub(crate) fn new(core: Core<Array>, path: Option<Arc<str>>) -> Self {
+        Self {
+            core,
+            path: Mutex::new(path),
+        }
+    }
+
+    /// A handle that came out of a verb on this one.
+    fn next(&self, core: Core<Array>) -> Self {
+        Self::new(core, self.path())
+    }
+
+    pub(crate) fn path(&self) -> Option<Arc<str>> {
+        self.path
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// What this parameter is called in messages.
+    fn label(&self) -> Arc<str> {
+        self.path().unwrap_or_else(|| Arc::from(self.declaration()))
+    }
+
+    fn declaration(&self) -> String {
+        let shape: Vec<String> = self.core.shape().iter().map(ToString::to_string).collect();
+        format!("{}[{}]", self.core.dtype().name(), shape.join(", "))
+    }
+
+    /// The value, brought into being if need be; errors say which parameter they are about.
+    pub(crate) fn force(&self, cx: Cx<'_>) -> PyResult<&Array> {
+        match self.core.get() {
+            Some(value) => Ok(value),
+            None => self.try_with(cx.py, |label| self.core.val(label, cx)),
+        }
+    }
+
+    fn try_with<'a, T>(
+        &'a self,
+        py: Python<'_>,
+        work: impl FnOnce(&Option<Arc<str>>) -> Result<T, Failure>,
+    ) -> PyResult<T>
+    where
+        T: 'a,
+    {
+        let label = Some(self.label());
+        located(py, label.as_deref(), work(&label))
+    }
+}
+
+/// What a function is called; never runs code of the user's.
+pub(crate) fn name_of(function: &Bound<'_, PyAny>) -> String {
+    let name = match function.getattr_opt("__qualname__") {
+        Ok(Some(name)) => name.extract::<String>().ok(),
+        _ => None,
+    };
+    name.unwrap_or_else(|| {
+        function
+            .get_type()
+            .name()
+            .map_or_else(|_| "?".to_owned(), |name| name.to_string())
+    })
+}
+
+fn callable(f: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
+    if f.is_callable() {
+        return Ok(());
+    }
+    Err(Raise::new(
+        "DeclarationError",
+        format!("{what} is a function from array to array"),
+    )
+    .found(f.get_type().name()?.to_string())
+    .err(f.py()))
+}
+
+#[pymethods]
+impl Param {
+    // ---- what Python asks ----------------------------------------------------------------------------
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let path = self
+            .path()
+            .map_or_else(String::new, |path| format!("{path}: "));
+        Ok(format!(
+            "Param({path}{}, {}, {})",
+            self.declaration(),
+            self.core.device(),
+            self.state_text(py)?
+        ))
+    }
+
+    fn __copy__(&self, py: Python<'_>) -> Self {
+        self.next(self.core.share(Cx::new(py)))
+    }
+
+    fn __deepcopy__(&self, memo: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let py = memo.py();
+        let core = CopyMemo::with(memo, |states| {
+            self.try_with(py, |_| self.core.independent(states, Cx::new(py)))
+        })?;
+        Ok(self.next(core))
+    }
+
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        pickle::reduce_param(slf)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.core.visit_owned(&mut |part| match part {
+            Part::Value(value) => visit.call(&value.object),
+            Part::Call(call) => visit.call(call),
+            Part::Step(Step::Map(function)) => visit.call(function),
+            Part::Step(Step::Cast(_)) => Ok(()),
+        })
+    }
+
+    fn __clear__(&self) {
+        self.core.state().discard();
+    }
+}
+
+#[pymethods]
+impl ParamMapper {
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let mappers = self.handle.bind(py).get().core.mappers();
+        format!(
+            "ParamMapper(load={}, save={})",
+            mappers.load().len(),
+            mappers.save().len()
+        )
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.handle)
+    }
+}

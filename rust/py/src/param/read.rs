@@ -1,0 +1,109 @@
+//! Reading: what may bring the value into being.
+
+use lazyparam_core::Param as Core;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use super::declare::state_over;
+use super::{Param, ParamMapper};
+use crate::array::to_host;
+use crate::gate::Cx;
+use crate::python;
+
+#[pymethods]
+impl Param {
+    // ---- may bring the value into being ----------------------------------------------------------
+
+    /// The value. Waits, detached, if another thread is making it.
+    ///
+    /// Args:
+    ///     timeout: seconds to wait for another thread's initialiser; None is for ever.
+    ///
+    /// Returns:
+    ///     An array of the device's library. NumPy arrays are read-only.
+    ///
+    /// Raises:
+    ///     LazyCycleError: if the initialiser needs this very value.
+    ///     InitError: if the initialiser gives something else than was declared.
+    ///     TimeoutError: if `timeout` seconds have passed; the initialisation goes on.
+    ///     BaseException: whatever the initialiser raises, with a note naming the parameter.
+    #[pyo3(signature = (timeout = None))]
+    fn val(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        if let Some(value) = self.core.get() {
+            return Ok(value.object.clone_ref(py));
+        }
+        Ok(self.force(Cx::within(py, timeout)?)?.object.clone_ref(py))
+    }
+
+    /// The stored value, without what is attached to the parameter. See `val`.
+    #[pyo3(signature = (timeout = None))]
+    fn base(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        self.val(py, timeout)
+    }
+
+    /// The value, as an attribute; the one attribute that may cost. See `val`.
+    #[getter]
+    fn value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.val(py, None)
+    }
+
+    #[allow(clippy::wrong_self_convention)] // Burn's name; Python has no consuming methods.
+    /// The stored value, for a caller that is done with the parameter. Burn's ``into_value``.
+    fn into_value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.base(py, None)
+    }
+
+    /// Identity, stored value, and the mappers with the intent; ``from_mapped_value`` undoes it.
+    fn consume(slf: &Bound<'_, Self>) -> PyResult<(u64, Py<PyAny>, ParamMapper)> {
+        let this = slf.get();
+        let value = this.base(slf.py(), None)?;
+        Ok((
+            this.core.id(),
+            value,
+            ParamMapper {
+                handle: slf.clone().unbind(),
+            },
+        ))
+    }
+
+    /// A ready parameter from what ``consume`` gave, with a value of the caller's.
+    #[classmethod]
+    fn from_mapped_value(
+        _cls: &Bound<'_, PyType>,
+        id: u64,
+        value: &Bound<'_, PyAny>,
+        mapper: &ParamMapper,
+    ) -> PyResult<Self> {
+        let py = value.py();
+        let cx = Cx::new(py);
+        let this = mapper.handle.bind(py).get();
+        let state = state_over(value, this.core.device())?;
+        let core = Core::over(
+            id,
+            state,
+            this.core.device().clone(),
+            this.core.requires_grad(),
+        );
+        Ok(this.next(core.with_mappers(this.core.mappers().share(cx), cx)))
+    }
+
+    #[pyo3(signature = (dtype = None, copy = None))]
+    fn __array__(
+        &self,
+        py: Python<'_>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Py<PyAny>> {
+        let host = to_host(self.force(Cx::new(py))?, py)?;
+        Ok(python::HOST_EXPORT
+            .get(py)?
+            .call1((host, dtype, copy))?
+            .unbind())
+    }
+
+    /// A draft of another value: ``with p.writable() as draft`` gives ``draft.array``, a writable
+    /// copy; afterwards ``draft.param`` is the parameter with it. This one never changes.
+    fn writable<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        python::DRAFT.get(slf.py())?.call1((slf,))
+    }
+}
