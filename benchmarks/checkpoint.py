@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from .harness import PAGE, WrongResult, apart
 
-Arrays = Mapping[str, np.ndarray[Any, Any]]
-Shapes = Mapping[str, tuple[int, ...]]
+Arrays: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
 class Stored(NamedTuple):

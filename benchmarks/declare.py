@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 import lazyparam as lp
 
@@ -15,6 +16,8 @@ from .harness import Cost, Scale, WrongResult, apart, cost, take_turns
 from .table import Row, duration, over_rounds, ratios, times
 
 SHAPE = (64, 64)
+
+Case: TypeAlias = Callable[[int], Sequence[Any]]
 
 
 class Slots:
@@ -46,12 +49,11 @@ def slots(count: int) -> Sequence[Any]:
 
 
 def torch_meta(count: int) -> Sequence[Any]:
-    import torch
-
+    torch = import_module("torch")
     return [torch.nn.Parameter(torch.empty(SHAPE, device="meta")) for _ in range(count)]
 
 
-def measure(case: Callable[[int], Sequence[Any]], count: int) -> Cost:
+def measure(case: Case, count: int) -> Cost:
     case(10)  # imports what it needs
     made, spent = cost(partial(case, count), room=64 << 20)
     if len(made) != count or any(tuple(one.shape) != SHAPE for one in made):
@@ -64,7 +66,7 @@ def measure(case: Callable[[int], Sequence[Any]], count: int) -> Cost:
 def run(scale: Scale) -> list[Row]:
     count = scale.pick(100_000, 10_000)
     has_torch = find_spec("torch") is not None
-    peers = {slots: "a Python object with slots"}
+    peers: dict[Case, str] = {slots: "a Python object with slots"}
     if has_torch:
         peers[torch_meta] = "torch.nn.Parameter on meta"
     measured = take_turns(
@@ -74,7 +76,7 @@ def run(scale: Scale) -> list[Row]:
     seconds = {case: [spent.seconds / count for spent in measured[case]] for case in measured}
     memory = {case: [spent.peak / count for spent in measured[case]] for case in measured}
 
-    def told(case: Callable[[int], Sequence[Any]]) -> str:
+    def told(case: Case) -> str:
         return f"{over_rounds(seconds[case], duration)}, {median(memory[case]):.0f} B"
 
     rows = []

@@ -43,7 +43,7 @@ def by_hand(path: Path, size: Size) -> Arrays:
     with path.open("rb", buffering=0) as file, ThreadPoolExecutor(processors()) as pool:
 
         def read(name: str) -> None:
-            got = os.preadv(file.fileno(), [arrays[name]], stored[name].begin)
+            got = os.preadv(file.fileno(), [arrays[name].data], stored[name].begin)
             if got != arrays[name].nbytes:
                 raise WrongResult(f"{name}: a short read")
 

@@ -79,5 +79,5 @@ def run(scale: Scale) -> list[Row]:
         row("p.val()", "o.slot"),
         row("p.value", "p.requires_grad"),
         row("p.value", "o.slot", 1.2),
-        row("p.value", "o.cached", 1.0),
+        row("p.value", "o.cached"),
     ]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import TypeAlias
 
 from safetensors import safe_open
 from safetensors.numpy import load_file
@@ -20,8 +21,10 @@ from .harness import Scale, WrongResult, apart, take_turns, warm
 from .llama import never
 from .table import Row, duration, over_rounds, ratios, times
 
-Laps = dict[str, float]
+Laps: TypeAlias = dict[str, float]
 """Seconds by phase."""
+
+Case: TypeAlias = Callable[[Path, int], Laps]
 
 PER_EXPERT = 4
 EXPERTS = 50
@@ -116,10 +119,17 @@ def plain_load_file(path: Path, count: int) -> Laps:
     return clock.laps
 
 
-CASES = (opening, safetensors_opening, ours, ours_one_thread, ours_views, plain_load_file)
+CASES: tuple[Case, ...] = (
+    opening,
+    safetensors_opening,
+    ours,
+    ours_one_thread,
+    ours_views,
+    plain_load_file,
+)
 
 
-def measure(case: Callable[[Path, int], Laps], path: Path, count: int) -> Laps:
+def measure(case: Case, path: Path, count: int) -> Laps:
     warm(path)
     return case(path, count)
 
@@ -136,7 +146,7 @@ def run(scale: Scale) -> list[Row]:
         scale.pick(7, 2), {case: partial(apart, measure, case, path, count) for case in CASES}
     )
 
-    def lap(case: Callable[[Path, int], Laps], *names: str) -> list[float]:
+    def lap(case: Case, *names: str) -> list[float]:
         return [sum(laps[name] for name in names or laps) for laps in measured[case]]
 
     def row(what: str, our: list[float], peer: str, their: list[float], goal: float = 0) -> Row:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from ._core import Param
@@ -39,9 +39,12 @@ class Watcher:
         """It ends."""
 
 
+_CONTAINERS = (Branch, list, tuple, dict)
+
+
 def is_container(node: object) -> bool:
     """Whether `node` may lead to parameters."""
-    return isinstance(node, Branch | list | tuple | dict) or (
+    return isinstance(node, _CONTAINERS) or (
         dataclasses.is_dataclass(node) and not isinstance(node, type)
     )
 
@@ -72,25 +75,38 @@ def _attributes(node: object) -> Iterator[tuple[str, object]]:
     yield from list(getattr(node, "__dict__", {}).items())
 
 
-def walk(root: object, watcher: Watcher | None = None) -> Iterator[Leaf]:
+def walk(root: object) -> list[Leaf]:
     """Every parameter under `root`, tied ones at each of their paths.
 
     Raises:
         ModuleError: if `root` contains itself, or two parameters have one path.
     """
+    leaves: list[Leaf] = []
+    visit(root, lambda path, param: leaves.append(Leaf(path, param)))
+    return leaves
+
+
+def visit(
+    root: object, look: Callable[[str, Param[Any]], object], watcher: Watcher | None = None
+) -> None:
+    """Call `look` with every parameter under `root`; raises as :func:`walk`."""
     seen: set[str] = set()
-    for leaf in _walk(root, "", _Trail(), watcher):
-        if leaf.path in seen:
-            raise ModuleError("two parameters have this path", path=leaf.path)
-        if not leaf.path.isascii() and any("\ud800" <= char <= "\udfff" for char in leaf.path):
-            raise ModuleError(
-                "this path is no valid text (a lone surrogate)", path=ascii(leaf.path)
-            )
-        seen.add(leaf.path)
-        yield leaf
+
+    def once(path: str, param: Param[Any]) -> None:
+        if path in seen:
+            raise ModuleError("two parameters have this path", path=path)
+        if not path.isascii() and any("\ud800" <= char <= "\udfff" for char in path):
+            raise ModuleError("this path is no valid text (a lone surrogate)", path=ascii(path))
+        seen.add(path)
+        look(path, param)
+
+    if isinstance(root, Param):
+        once("", root)
+    else:
+        _descend(root, "", set(), once, watcher)
 
 
-def unique(leaves: Iterator[Leaf]) -> Iterator[Leaf]:
+def unique(leaves: Iterable[Leaf]) -> Iterator[Leaf]:
     """The leaves without those that are tied to an earlier one."""
     seen: set[int] = set()
     for leaf in leaves:
@@ -116,7 +132,7 @@ def rebuild(
     Raises:
         ModuleError: as :func:`walk`; or if `change` returns something else than a Param.
     """
-    list(walk(root))
+    walk(root)
     return _Rebuilding(change, watcher or Watcher()).container("", root)  # type: ignore[return-value]
 
 
@@ -125,41 +141,32 @@ def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-class _Trail:
-    """The containers between the root and here."""
-
-    def __init__(self) -> None:
-        self._open: set[int] = set()
-
-    def enter(self, path: str, node: object) -> None:
-        if id(node) in self._open:
-            raise ModuleError(
-                "this module contains itself",
-                path=path,
-                remedy="Keep a weak reference (weakref.ref) to a parent instead.",
-            )
-        self._open.add(id(node))
-
-    def leave(self, node: object) -> None:
-        self._open.discard(id(node))
-
-
-def _walk(node: object, path: str, trail: _Trail, watcher: Watcher | None) -> Iterator[Leaf]:
-    if isinstance(node, Param):
-        yield Leaf(path, node)
-        return
-    trail.enter(path, node)
+def _descend(
+    node: object,
+    path: str,
+    above: set[int],
+    look: Callable[[str, Param[Any]], object],
+    watcher: Watcher | None,
+) -> None:
+    """Look at all under the container `node`; `above` are the containers that lead to it."""
+    if id(node) in above:
+        raise ModuleError(
+            "this module contains itself",
+            path=path,
+            remedy="Keep a weak reference (weakref.ref) to a parent instead.",
+        )
+    above.add(id(node))
     for name, child in children(node):
         if isinstance(child, Param):
-            yield Leaf(join(path, name), child)
+            look(join(path, name), child)
         elif is_container(child):
             kind = type(child).__name__
             if watcher is not None:
                 watcher.enter_module(name, kind)
-            yield from _walk(child, join(path, name), trail, watcher)
+            _descend(child, join(path, name), above, look, watcher)
             if watcher is not None:
                 watcher.exit_module(name, kind)
-    trail.leave(node)
+    above.discard(id(node))
 
 
 class _Rebuilding:

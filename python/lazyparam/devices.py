@@ -6,6 +6,7 @@ touching a driver. The library is imported when a value is first made on the dev
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ def device(spec: str | Device) -> Device:
     return Device(spec)
 
 
+@cache
 def backend_of(device: Device) -> Backend:
     """The backend that serves `device`; imports its library at the first call.
 

@@ -70,8 +70,7 @@ class Module(_tree.Branch, metaclass=_Named):
 
     def visit(self, visitor: ModuleVisitor) -> None:
         """Show every parameter to `visitor`."""
-        for path, param in _tree.walk(self, visitor):
-            visitor.visit(path, param)
+        _tree.visit(self, visitor.visit, visitor)
 
     def num_params(self, trainable: bool = False, remove_duplicate: bool = True) -> int:
         """Elements of all parameters, tied ones counted once; or only of the trainable ones."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from . import _core, _tree
 from ._core import Device, Param
@@ -26,8 +26,7 @@ Rename: TypeAlias = Mapping[str, str] | Callable[[str], str | None] | None
 function (None leaves the tensor out)."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Match:
+class Match(NamedTuple):
     """A parameter and the stored tensor that is for it.
 
     Attributes:

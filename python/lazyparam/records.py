@@ -18,7 +18,7 @@ def state_dict(module: object) -> dict[str, Any]:
     """Path -> value in stored form; tied parameters under each of their paths, the same array."""
     values: dict[int, Any] = {}
     arrays = {}
-    for path, param in list(_tree.walk(module)):
+    for path, param in _tree.walk(module):
         if param._tie not in values:
             values[param._tie] = param.transform_for_save().base()
         arrays[path] = values[param._tie]

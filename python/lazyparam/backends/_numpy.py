@@ -36,7 +36,8 @@ class NumpyBackend:
         return None
 
     def publish(self, x: Any, device: Device, sole: bool) -> np.ndarray[Any, Any]:
-        if isinstance(x, np.ma.MaskedArray):
+        # Looking at `np.ma` imports it; a plain array is no reason to.
+        if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
             raise InitError(
                 "a masked array is not a parameter's value",
                 remedy="Call .filled(...) on it.",

@@ -128,6 +128,9 @@ impl Device {
             (false, None | Some(0)) => None,
             (false, Some(_)) => return None,
         };
+        if (backend, kind, index) == ("numpy", "cpu", None) {
+            return Some(Self::cpu());
+        }
         let place = Place::new(backend, kind, index);
         Some(Self {
             place: Arc::new(place),
