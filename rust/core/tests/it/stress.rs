@@ -360,3 +360,31 @@ fn random_params_whose_initialisers_read_each_other_never_hang() {
         }
     });
 }
+
+/// B57
+#[test]
+fn sixteen_threads_declare_and_read_params_of_their_own_and_params_that_others_declared() {
+    watched(|| {
+        let exchange = Mutex::new(Vec::new());
+        let start = Barrier::new(16);
+        crowd(16, |_| {
+            let world = World::default();
+            for _ in 0..50 {
+                let (runs, origin) = fresh();
+                let param = declared(HERE, origin);
+                exchange.lock().unwrap().push((runs, param.share(&world)));
+                let doubled = param
+                    .map(twice(), Change::default(), &ANON, &world)
+                    .unwrap();
+                assert_eq!(read(&doubled, &world)[0], 2.0 * read(&param, &world)[0]);
+            }
+            start.wait();
+            // Whoever declared it may be gone by now.
+            while let Some((runs, param)) = { exchange.lock().unwrap().pop() } {
+                assert!(param.is_initialized());
+                assert_eq!(read(&param, &world)[0], 10.0);
+                assert_eq!(runs.load(SeqCst), 1);
+            }
+        });
+    });
+}
