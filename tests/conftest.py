@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
+
+from tests.checkpoint_files import table
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,3 +38,15 @@ def eager_switching() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Callable[..., Path]:
+    """Writes arrays to a file and gives its path."""
+
+    def write(**arrays: np.ndarray) -> Path:
+        path = tmp_path / "model.safetensors"
+        path.write_bytes(table({name.replace("__", "."): a for name, a in arrays.items()}))
+        return path
+
+    return write

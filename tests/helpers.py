@@ -47,6 +47,26 @@ class Counting:
         return np.asarray(draw).astype(plan.dtype)
 
 
+class Held:
+    """An initialiser that says when it is running, and goes on when it is told to finish."""
+
+    def __init__(self) -> None:
+        self.running = threading.Event()
+        self.finish = threading.Event()
+
+    def __call__(self, plan: lp.Plan) -> np.ndarray:
+        self.running.set()
+        assert self.finish.wait(30)
+        return np.ones(plan.shape, plan.dtype)
+
+
+class Box(lp.Module):
+    """One parameter: ``t``."""
+
+    def __init__(self, param: lp.Param[Any]) -> None:
+        self.t = param
+
+
 def race(work: Sequence[Callable[[], T]], seconds: float = 30.0) -> list[T | BaseException]:
     """What each of `work` gives or raises, run by threads that start together.
 

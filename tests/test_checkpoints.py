@@ -14,28 +14,9 @@ import safetensors.numpy
 
 import lazyparam as lp
 from tests.checkpoint_files import table
-from tests.helpers import Boom, Counting, Linear, Tied, never
+from tests.helpers import Boom, Box, Counting, Linear, Tied, never
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
-
-
-class Box(lp.Module):
-    """One parameter: ``t``."""
-
-    def __init__(self, param: lp.Param[Any]) -> None:
-        self.t = param
-
-
-@pytest.fixture
-def stored(tmp_path: Path) -> Callable[..., Path]:
-    """Writes arrays to a file and gives its path."""
-
-    def write(**arrays: np.ndarray) -> Path:
-        path = tmp_path / "model.safetensors"
-        path.write_bytes(table({name.replace("__", "."): a for name, a in arrays.items()}))
-        return path
-
-    return write
 
 
 MOVES: dict[str, Callable[[lp.Param[Any]], lp.Param[Any]]] = {

@@ -4,36 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import lazyparam as lp
 from tests.checkpoint_files import dtype as numpy_dtype
-from tests.checkpoint_files import table
-from tests.helpers import never
+from tests.helpers import Box, never
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
-
-
-class Box(lp.Module):
-    """One parameter: ``t``."""
-
-    def __init__(self, param: lp.Param[Any]) -> None:
-        self.t = param
-
-
-@pytest.fixture
-def stored(tmp_path: Path) -> Callable[..., Path]:
-    """Writes arrays to a file and gives its path."""
-
-    def write(**arrays: np.ndarray) -> Path:
-        path = tmp_path / "model.safetensors"
-        path.write_bytes(table({name.replace("__", "."): a for name, a in arrays.items()}))
-        return path
-
-    return write
 
 
 # (declared, stored, rule) -> the dtype of the loaded parameter, or None where it is refused.

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import lazyparam as lp
-from tests.helpers import Boom, Counting, Linear, Tied, race
+from tests.helpers import Boom, Counting, Held, Linear, Tied, race
 
 pytestmark = pytest.mark.usefixtures("eager_switching")
 
@@ -138,17 +138,11 @@ def test_two_params_whose_initialisers_read_each_other_never_hang() -> None:
 
 def test_metadata_answers_at_once_while_an_initialiser_runs() -> None:
     """B49: on another thread."""
-    running, finish = threading.Event(), threading.Event()
-
-    def init(plan: lp.Plan) -> np.ndarray:
-        running.set()
-        assert finish.wait(30)
-        return np.ones(plan.shape, plan.dtype)
-
+    init = Held()
     p = lp.Param((2, 2), init)
     reader = threading.Thread(target=p.val, daemon=True)
     reader.start()
-    assert running.wait(30)
+    assert init.running.wait(30)
     start = time.perf_counter()
     for handle in (p, p.clone(), p.no_grad(), p.fork("cpu"), p.map(np.negative)):
         assert handle.shape == (2, 2)
@@ -159,49 +153,37 @@ def test_metadata_answers_at_once_while_an_initialiser_runs() -> None:
     loaded = p.transform_for_load(np.zeros((2, 2), np.float32))
     assert loaded.val().sum() == 0
     assert time.perf_counter() - start < 5
-    finish.set()
+    init.finish.set()
     reader.join(30)
     assert p.is_initialized
 
 
 def test_a_read_with_a_timeout_gives_up_and_the_initialisation_goes_on() -> None:
-    running, finish = threading.Event(), threading.Event()
-
-    def init(plan: lp.Plan) -> np.ndarray:
-        running.set()
-        assert finish.wait(30)
-        return np.ones(plan.shape, plan.dtype)
-
+    init = Held()
     p = lp.Param(2, init)
     reader = threading.Thread(target=p.val, daemon=True)
     reader.start()
-    assert running.wait(30)
+    assert init.running.wait(30)
     with pytest.raises(TimeoutError, match="another thread"):
         p.val(timeout=0.02)
-    finish.set()
+    init.finish.set()
     assert p.val(timeout=30).tolist() == [1, 1]
     reader.join(30)
 
 
 def test_other_threads_run_while_one_waits() -> None:
     """B50: waiting lets go of the interpreter."""
-    running, finish = threading.Event(), threading.Event()
-
-    def init(plan: lp.Plan) -> np.ndarray:
-        running.set()
-        assert finish.wait(30)
-        return np.ones(plan.shape, plan.dtype)
-
+    init = Held()
     p = lp.Param(2, init)
     readers = [threading.Thread(target=p.val, daemon=True) for _ in range(3)]
     for reader in readers:
         reader.start()
-    assert running.wait(30)
+    assert init.running.wait(30)
     before = time.perf_counter()
     total = sum(range(100_000))  # runs although three threads are inside val()
     assert total == 4999950000
     assert time.perf_counter() - before < 5
-    finish.set()
+    init.finish.set()
     for reader in readers:
         reader.join(30)
         assert not reader.is_alive()
