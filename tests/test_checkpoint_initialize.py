@@ -189,6 +189,30 @@ def test_ctrl_c_stops_initialize_and_other_threads_run_meanwhile() -> None:
     assert 2 <= int(made[1]) <= 16
 
 
+NESTED = """
+    import os, signal, threading
+    import numpy as np
+    import lazyparam as lp
+
+    model = lp.Module()
+    outer = lp.Param(3, lambda plan: (model.initialize(), np.zeros(3, "f4"))[1])
+    model.inner = lp.Param(3, lambda plan: outer.val() + 1)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        outer.val()
+    except KeyboardInterrupt:
+        print("interrupted")
+    print(outer.is_initialized, model.inner.is_initialized)
+"""
+
+
+def test_ctrl_c_ends_an_initialize_whose_threads_wait_for_its_caller() -> None:
+    """B50: a deadlock that cannot be seen (docs/laziness.md) can be left."""
+    done = files.run_python(NESTED)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["interrupted", "False", "False"]
+
+
 def test_initialize_of_natively_drawn_params_lets_other_threads_run() -> None:
     beats: list[float] = []
     stop = threading.Event()

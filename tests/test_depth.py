@@ -38,6 +38,18 @@ def test_deep_chains_copy_and_pickle() -> None:
     assert q.val().tolist() == r.val().tolist() == [20_000]
 
 
+def test_a_deep_chain_whose_every_handle_lives_pickles() -> None:
+    handles = [lp.Param(1, lp.init.zeros(), dtype="float64")]
+    for _ in range(3_000):
+        handles.append(handles[-1].init_mapper(increment))
+    last = pickle.loads(pickle.dumps(handles[-1]))
+    assert last.val().tolist() == [3_000]
+    both = pickle.loads(pickle.dumps([handles[-1], handles[1000]]))
+    assert both[0].val().tolist() == [3_000]
+    assert both[1].is_initialized
+    assert not handles[0].is_initialized
+
+
 def test_a_deep_chain_whose_every_handle_lives_reads_from_the_top() -> None:
     handles = [lp.Param(1, lp.init.zeros(), dtype="float64")]
     for _ in range(5_000):

@@ -336,5 +336,20 @@ def test_numpy_takes_a_param_for_an_array() -> None:
     np.testing.assert_array_equal(np.matmul(p, np.ones(2)), [1, 1])
 
 
+def test_showing_a_param_runs_no_code_of_its_initialiser() -> None:
+    """B35: not even to find its name."""
+
+    class Touchy:
+        def __getattr__(self, name: str) -> None:
+            raise AssertionError(name)
+
+        def __call__(self, plan: lp.Plan) -> None:
+            raise AssertionError
+
+    p = lp.Param(2, Touchy())
+    assert p.state == "lazy: Touchy"
+    assert "Touchy" in repr(p)
+
+
 def test_a_param_is_generic_at_run_time() -> None:
     assert lp.Param[np.ndarray] is not None

@@ -107,6 +107,31 @@ def test_what_is_derived_from_a_shared_draw_still_shares_it() -> None:
     assert both["p"].is_initialized
 
 
+@pytest.mark.parametrize(
+    "through",
+    [
+        lambda p: again(p),
+        lambda p: again([p, p.clone()])[1],
+        lambda p: p.clone(),
+        lambda p: p.clone(independent=True),
+        lambda p: lp.Param.from_mapped_value(*p.consume()),
+        lambda p: drafted(p),
+    ],
+)
+def test_a_declared_shape_is_remembered_through(through) -> None:
+    """B41: stored [2, 3], live [3, 2], however the handle came about."""
+    p = lp.Param((2, 3), lp.init.ones()).map(np.transpose, shape=(3, 2)).load_mapper(np.transpose)
+    q = through(p)
+    assert (q.shape, q.stored_shape) == ((3, 2), (2, 3))
+    assert q.transform_for_load(np.zeros((2, 3), np.float32)).val().shape == (3, 2)
+
+
+def drafted(p: lp.Param) -> lp.Param:
+    with p.writable() as draft:
+        draft.array[:] = 2
+    return draft.param
+
+
 def test_mappers_shapes_and_paths_survive() -> None:
     """B43: with load and save mappers, stored shape and live shape."""
     p = lp.Param((2, 3), lp.init.ones(), dtype="float16")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,75 @@ def test_an_array_that_its_maker_keeps_is_copied() -> None:
     assert kept.flags.writeable
 
 
+def test_a_read_only_array_is_copied_too_since_its_owner_can_thaw_it() -> None:
+    """B55: by every door."""
+
+    class Model(lp.Module):
+        def __init__(self) -> None:
+            self.t = lp.Param(3)
+
+    for make in (
+        lambda kept: lp.Param.from_tensor(kept),
+        lambda kept: lp.Param.initialized(kept),
+        lambda kept: lp.Param.from_data(kept),
+        lambda kept: lp.Param(3, lambda plan: kept),
+        lambda kept: lp.Param(3).transform_for_load(kept),
+        lambda kept: Model().load_state_dict({"t": kept}).t,
+        lambda kept: lp.Param(3, lp.init.zeros()).map(lambda a: kept),
+    ):
+        kept = np.ones(3, np.float32)
+        kept.flags.writeable = False
+        p = make(kept)
+        p.val()
+        kept.flags.writeable = True
+        kept[:] = 7
+        assert p.val().tolist() == [1, 1, 1]
+
+
+def test_an_array_that_its_maker_refers_to_weakly_is_copied() -> None:
+    """B55: a cache of weak references must not see its arrays frozen."""
+    made = []
+
+    def init(plan: lp.Plan) -> np.ndarray:
+        array = np.ones(plan.shape, plan.dtype)
+        made.append(weakref.ref(array))
+        return array
+
+    p = lp.Param(3, init)
+    p.val()
+    kept = made[0]()
+    assert kept is None or kept.flags.writeable
+    assert p.val().tolist() == [1, 1, 1]
+
+
+def test_what_an_array_says_of_itself_does_not_count() -> None:
+    class Liar(np.ndarray):
+        shape = (2,)
+        dtype = np.dtype("f4")
+
+    def init(plan: lp.Plan) -> np.ndarray:
+        return np.ones(3).view(Liar)
+
+    with pytest.raises(lp.InitError, match=r"expected \(2,\); found \(3,\)"):
+        lp.Param(2, init).val()
+
+
+def test_nothing_behind_a_value_can_be_made_writable() -> None:
+    """B55: not its base either."""
+    for p in (
+        lp.Param(3, lambda plan: np.ones(plan.shape, plan.dtype)),
+        lp.Param.from_tensor(np.ones(3)),
+        lp.Param((2, 3), lambda plan: np.ones((3, 2), plan.dtype).T),
+    ):
+        behind = p.val()
+        while isinstance(behind, np.ndarray):
+            with pytest.raises(ValueError, match="WRITEABLE"):
+                behind.flags.writeable = True
+            behind = behind.base
+        with pytest.raises(TypeError, match=r"read-only|readonly|cannot modify"):
+            memoryview(behind)[0] = 1
+
+
 def test_an_array_that_nobody_keeps_is_taken_over_without_a_copy() -> None:
     address = []
 
@@ -96,6 +167,14 @@ def test_a_draft_that_ends_in_an_error_becomes_nothing() -> None:
     with pytest.raises(lp.LazyParamError, match="has not become"):
         _ = draft.param
     assert p.val().tolist() == [0, 0, 0]
+
+
+def test_a_draft_keeps_shape_and_dtype() -> None:
+    p = lp.Param(3, lp.init.zeros())
+    for other in (np.zeros(4, np.float32), np.zeros(3)):
+        with pytest.raises(lp.InitError, match="a draft keeps the shape and the dtype"):
+            with p.writable() as draft:
+                draft.array = other
 
 
 def test_a_mapper_sees_a_read_only_value() -> None:

@@ -95,8 +95,9 @@ def numbers(data: Any, name: str | None) -> np.ndarray[Any, Any]:
 def contiguous_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The elements of `array` in C order as a flat array of bytes, copied only if need be."""
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    flat = np.ascontiguousarray(native).reshape(-1)
-    return flat.view(np.uint8)
+    flat = np.ascontiguousarray(native).reshape(-1).view(np.uint8)
+    flat.flags.writeable = False
+    return flat
 
 
 def export(

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from ._core import Param
 from .devices import backend_of
-from .errors import LazyParamError
+from .errors import InitError, LazyParamError
 
 __all__ = ["Draft"]
 
@@ -47,7 +47,17 @@ class Draft:
         if kind is None:
             # Copied once more: whoever kept the array may go on writing to it.
             identity, _, mapper = self._source.consume()
-            self._param = Param.from_mapped_value(identity, array, mapper)
+            made = Param.from_mapped_value(identity, array, mapper)
+            source = self._source
+            if (made.shape, made.dtype) != (source.shape, source.dtype):
+                raise InitError(
+                    "a draft keeps the shape and the dtype of its parameter",
+                    path=source.path,
+                    expected=f"{source.dtype} of shape {source.shape}",
+                    found=f"{made.dtype} of shape {made.shape}",
+                    remedy="Param.map(f, shape=..., dtype=...) changes them.",
+                )
+            self._param = made
 
     @property
     def param(self) -> Param[Any]:

@@ -142,7 +142,9 @@ class Module(_tree.Branch, metaclass=_Named):
     def initialize(self, threads: int | None = None, progress: Progress = None) -> Self:
         """Bring every lazy parameter into being, in parallel, detached from the interpreter.
 
-        Stops at the first error or Ctrl-C; what is in being by then stays, the rest stays lazy.
+        Stops at the first error or Ctrl-C: what is being made by then is finished and stays, the
+        rest stays lazy. Initialisers run in threads of their own, without the caller's context
+        variables.
 
         Args:
             threads: how many threads work; None is one for each processor.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import getweakrefcount
 
 import numpy as np
 
@@ -23,7 +24,9 @@ class NumpyBackend:
         return isinstance(x, np.ndarray | np.generic)
 
     def meta(self, x: Any) -> tuple[tuple[int, ...], str]:
-        return x.shape, _host.name_of(x.dtype)
+        # A subclass may say anything of itself.
+        plain = np.asarray(x)
+        return plain.shape, _host.name_of(plain.dtype)
 
     def device_of(self, x: Any) -> Device:
         return _CPU
@@ -43,23 +46,27 @@ class NumpyBackend:
                 remedy="Call .filled(...) on it.",
             )
         array = np.asarray(x)
-        fresh = (sole and array is x) or isinstance(x, np.generic)
-        native = array.dtype.newbyteorder("=")
-        if native != array.dtype:
-            array, fresh = array.astype(native), True
         root = array
         while isinstance(root.base, np.ndarray):
             root = root.base
-        if root.flags.writeable or not (root.base is None or isinstance(root.base, Buffer)):
-            # Memory that somebody may still write to. An array that owns its memory and that
-            # nobody else refers to is taken over; anything else is copied.
-            if not (fresh and array.base is None):
-                array = np.array(array, order="K", copy=True, subok=False)
-            array.flags.writeable = False
-        elif array is not root or root.base is not None:
+        if isinstance(root.base, Buffer):
             return array
-        # A view of read-only memory cannot be made writable again; its owner could.
-        return array.view()
+        native = array.dtype.newbyteorder("=")
+        if native != array.dtype:
+            array, sole = array.astype(native), True
+        elif array is not x:
+            sole = isinstance(x, np.generic)
+        # Memory that somebody may write to. An array that owns its memory and that nobody else
+        # refers to is taken over; anything else is copied.
+        kept = sole and array.flags.owndata and array.flags.forc and not getweakrefcount(array)
+        if not kept:
+            array = np.array(array, order="A", copy=True, subok=False)
+        if not array.size:
+            array.flags.writeable = False
+            return array.view()
+        # Over a buffer of ours, nobody can make it writable again, nor its base.
+        memory: Any = Buffer.lend(array.ravel(order="K").view(np.uint8))
+        return np.ndarray(array.shape, array.dtype, memory, 0, array.strides)
 
     def from_host(self, array: Any, device: Device) -> Any:
         return array

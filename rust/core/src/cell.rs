@@ -40,7 +40,7 @@ impl Patience for Block {
 
 /// A cell as found by a thread that wants its value.
 #[derive(Debug)]
-pub enum Entry<'cell, T> {
+pub(crate) enum Entry<'cell, T> {
     /// The value is there.
     Ready(&'cell T),
     /// Nobody has filled the cell, and it is this thread's turn to.
@@ -48,15 +48,17 @@ pub enum Entry<'cell, T> {
 }
 
 /// The exclusive right to fill one cell. Dropped unused, it passes to one of those who wait.
+///
+/// It goes by the cell's address, so its holder keeps the cell where it is.
 #[derive(Debug)]
 #[must_use = "dropping a turn gives it to the next thread"]
-pub struct Turn {
+pub(crate) struct Turn {
     ticket: Ticket,
 }
 
 impl Turn {
     /// Publish `value` in the cell this turn was given for, and wake all who wait.
-    pub fn fill<T>(self, cell: &OnceCell<T>, value: T) -> &T {
+    pub(crate) fn fill<T>(self, cell: &OnceCell<T>, value: T) -> &T {
         debug_assert_eq!(
             self.ticket.cell(),
             cell.id(),
@@ -99,7 +101,7 @@ impl<T> OnceCell<T> {
     }
 
     /// The value, or the turn to make it; waits while another thread has the turn.
-    pub fn enter<P: Patience>(
+    pub(crate) fn enter<P: Patience>(
         &self,
         label: &Label,
         patience: &mut P,
@@ -123,7 +125,10 @@ impl<T> OnceCell<T> {
                     patience.nap(&bell);
                 }
             }
-            patience.poll()?;
+            // Look before asking whether to give up: the value may be there.
+            if self.get().is_none() {
+                patience.poll()?;
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::sync::{self, Arc, Condvar, Mutex};
 /// What a cell is called in messages, when anybody gave it a name.
 pub type Label = Option<Arc<str>>;
 
-/// The address of a cell. Nobody can move a cell that is being waited for or initialised.
+/// The address of a cell. Who waits for a cell or has its turn keeps it where it is.
 pub(crate) type CellId = usize;
 
 type Thread = u64;
@@ -178,17 +178,22 @@ pub(crate) fn stop_waiting() {
 impl Graph {
     /// The cells on the way from `wanted` back to a turn of `me`, if there is a way.
     fn cycle_closed_by(&self, me: Thread, wanted: CellId) -> Option<Cycle> {
-        let mut cells = Vec::new();
+        let mut turns = Vec::new();
         let mut cell = wanted;
         loop {
-            let running = self.running.get(&cell)?;
-            self.name_needs_of(running, &mut cells);
-            if running.owner == me {
-                cells.dedup();
-                return Some(Cycle { cells });
+            let turn = self.running.get(&cell)?;
+            turns.push(turn);
+            if turn.owner == me {
+                break;
             }
-            cell = *self.waiting.get(&running.owner)?;
+            cell = *self.waiting.get(&turn.owner)?;
         }
+        let mut cells = Vec::new();
+        for turn in turns {
+            self.name_needs_of(turn, &mut cells);
+        }
+        cells.dedup();
+        Some(Cycle { cells })
     }
 
     /// The name of a turn, and of those that its owner has taken for its sake.

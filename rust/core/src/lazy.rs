@@ -170,7 +170,7 @@ impl<V: Value> Lazy<V> {
                     publish: None,
                 },
                 Source::Turn(recipe, turn) => {
-                    let publish = Some((source.clone(), turn));
+                    let publish = Some((turn, source.clone()));
                     Pending {
                         recipe,
                         plan: source.plan.clone(),
@@ -341,7 +341,8 @@ impl<V: Value> Drop for Lazy<V> {
 struct Pending<V: Value> {
     recipe: Arc<Recipe<V>>,
     plan: Plan<V>,
-    publish: Option<(Arc<Lazy<V>>, Turn)>,
+    // In this order: a turn is given back before its cell may go.
+    publish: Option<(Turn, Arc<Lazy<V>>)>,
 }
 
 impl<V: Value> Pending<V> {
@@ -367,7 +368,7 @@ impl<V: Value> Pending<V> {
 
     fn finish(&mut self, value: V, cx: V::Cx<'_>) -> Result<V, V::Error> {
         let value = value.settle(&self.plan, cx)?;
-        if let Some((state, turn)) = self.publish.take() {
+        if let Some((turn, state)) = self.publish.take() {
             turn.fill(&state.cell, value.share(cx));
             state.retire();
         }

@@ -22,7 +22,7 @@ pub mod param;
 mod sync;
 pub mod value;
 
-pub use cell::{Block, Entry, OnceCell, Patience, Turn};
+pub use cell::{Block, OnceCell, Patience};
 pub use graph::{Bell, Cycle, Label};
 pub use lazy::{Lazy, Memo, Origin, Part, Recipe};
 pub use mapper::Mappers;

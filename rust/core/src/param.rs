@@ -276,6 +276,19 @@ impl<V: Value> Param<V> {
         }
     }
 
+    /// The handle on another state: same device, wish and mappers.
+    pub fn with_ready(&self, id: u64, state: Arc<Lazy<V>>, cx: V::Cx<'_>) -> Self {
+        Self {
+            id,
+            ..self.with_state(state, cx)
+        }
+    }
+
+    /// The parameter as if it had been declared with another shape before its transformations.
+    pub fn with_declared_shape(self, declared: Shape) -> Self {
+        Self { declared, ..self }
+    }
+
     /// The parameter with other mappers.
     pub fn with_mappers(&self, mappers: Mappers<V>, cx: V::Cx<'_>) -> Self {
         Self {

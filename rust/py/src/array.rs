@@ -122,6 +122,61 @@ fn in_scope<'py>(
     outcome
 }
 
+/// Refuse what is not an array of the backend's library.
+pub(crate) fn owned_by(backend: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> PyResult<()> {
+    if backend.call_method1("owns", (array,))?.is_truthy()? {
+        return Ok(());
+    }
+    let expected: String = backend.getattr("array_type")?.extract()?;
+    Err(
+        Raise::new("InitError", "this is not an array of the device's library")
+            .expected(expected)
+            .found(brief(array))
+            .err(array.py()),
+    )
+}
+
+/// Shape and name of the dtype of an array.
+pub(crate) fn meta_of(
+    backend: &Bound<'_, PyAny>,
+    array: &Bound<'_, PyAny>,
+) -> PyResult<(Vec<usize>, String)> {
+    backend.call_method1("meta", (array,))?.extract()
+}
+
+/// Refuse an array that is not as planned.
+fn check(backend: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>, plan: &Plan<Array>) -> PyResult<()> {
+    let differs = |what: &str, expected: &str, found: &str, remedy: &str| {
+        let problem = format!("the value has another {what} than was declared");
+        Err(Raise::new("InitError", problem)
+            .expected(expected)
+            .found(found)
+            .remedy(remedy)
+            .err(array.py()))
+    };
+    let (shape, name) = meta_of(backend, array)?;
+    if *shape != *plan.shape {
+        let remedy = "A mapper that changes the shape says so: init_mapper(f, shape=...).";
+        return differs(
+            "shape",
+            &shape_text(&plan.shape),
+            &shape_text(&shape),
+            remedy,
+        );
+    }
+    if Dtype::from_name(&name) != Some(plan.dtype) {
+        let remedy = "Make it with dtype=plan.dtype; a mapper that changes the dtype says so: \
+                      init_mapper(f, dtype=...).";
+        return differs("dtype", plan.dtype.name(), &name, remedy);
+    }
+    let found = device_of(&backend.call_method1("device_of", (array,))?)?;
+    if found != plan.device {
+        let (expected, found) = (plan.device.to_string(), found.to_string());
+        return differs("device", &expected, &found, "Make it on plan.device.");
+    }
+    Ok(())
+}
+
 /// The data of `value` as a host array of the backend that serves `device`.
 pub(crate) fn to_host<'py>(value: &Array, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
     backend(py, &value.device)?.call_method1("to_host", (&value.object,))
@@ -194,66 +249,17 @@ impl Value for Array {
 
     fn settle(self, plan: &Plan<Self>, cx: Cx<'_>) -> Result<Self, Failure> {
         let py = cx.py;
-        let backend = backend(py, &plan.device)?;
-        let array = self.object.bind(py);
-        if !backend.call_method1("owns", (array,))?.is_truthy()? {
-            let expected: String = backend.getattr("array_type")?.extract()?;
-            return Err(
-                Raise::new("InitError", "an initialiser or mapper returns an array")
-                    .expected(expected)
-                    .found(format!(
-                        "{} of type {}",
-                        brief(array),
-                        array.get_type().name()?
-                    ))
-                    .err(py)
-                    .into(),
-            );
-        }
-        let (shape, name): (Vec<usize>, String) =
-            backend.call_method1("meta", (array,))?.extract()?;
-        if *shape != *plan.shape {
-            return Err(
-                Raise::new("InitError", "the value has another shape than was declared")
-                    .expected(shape_text(&plan.shape))
-                    .found(shape_text(&shape))
-                    .remedy("A mapper that changes the shape says so: init_mapper(f, shape=...).")
-                    .err(py)
-                    .into(),
-            );
-        }
-        if Dtype::from_name(&name) != Some(plan.dtype) {
-            return Err(
-                Raise::new("InitError", "the value has another dtype than was declared")
-                    .expected(plan.dtype.name())
-                    .found(name)
-                    .remedy(
-                        "Make it with dtype=plan.dtype; a mapper that changes the dtype says so: \
-                     init_mapper(f, dtype=...).",
-                    )
-                    .err(py)
-                    .into(),
-            );
-        }
-        let found = device_of(&backend.call_method1("device_of", (array,))?)?;
-        if found != plan.device {
-            return Err(Raise::new(
-                "InitError",
-                "the value is on another device than was declared",
-            )
-            .expected(plan.device.to_string())
-            .found(found.to_string())
-            .remedy("Make it on plan.device.")
-            .err(py)
-            .into());
-        }
         let device = plan.device.inner();
-        let object = backend.call_method1("publish", (array, device.clone(), self.sole))?;
-        Ok(Self {
-            object: object.unbind(),
-            device,
-            sole: false,
-        })
+        let backend = backend(py, &device)?;
+        let array = self.object.bind(py);
+        owned_by(&backend, array)?;
+        check(&backend, array, plan)?;
+        let published = backend.call_method1("publish", (array, device.clone(), self.sole))?;
+        if !published.is(array) {
+            // An array may lie about itself, or change while somebody else holds it.
+            check(&backend, &published, plan)?;
+        }
+        Ok(Self::borrowed(published.unbind(), device))
     }
 
     fn share(&self, cx: Cx<'_>) -> Self {
@@ -311,16 +317,22 @@ impl Value for Array {
     }
 }
 
-/// A few characters of an object for a message.
+/// The type of an object and a few characters of it, for a message.
 fn brief(object: &Bound<'_, PyAny>) -> String {
-    if object.is_instance_of::<PyList>() {
-        return format!("a list of {}", object.len().unwrap_or(0));
+    if object.is_none() {
+        return "None".to_owned();
     }
-    let text = object
-        .repr()
-        .map_or_else(|_| "?".to_owned(), |text| text.to_string());
+    let kind = object
+        .get_type()
+        .name()
+        .map_or_else(|_| "?".to_owned(), |name| name.to_string());
+    if object.is_instance_of::<PyList>() {
+        return format!("{kind} of {}", object.len().unwrap_or(0));
+    }
+    let Ok(text) = object.repr() else { return kind };
+    let text = text.to_string();
     match text.char_indices().nth(40) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
+        Some((end, _)) => format!("{kind} {}...", &text[..end]),
+        None => format!("{kind} {text}"),
     }
 }

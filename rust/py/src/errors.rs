@@ -151,13 +151,11 @@ pub(crate) fn located<T>(
 ) -> PyResult<T> {
     result.map_err(|failure| {
         let error = failure.into_err(py);
-        let located = python::LOCATE
+        // The user's exception comes first: if it takes no note, it goes without.
+        let _ = python::LOCATE
             .get(py)
-            .and_then(|f| f.call1((error.value(py), path)));
-        match located {
-            Ok(_) => error,
-            Err(problem) => problem,
-        }
+            .and_then(|locate| locate.call1((error.value(py), path)));
+        error
     })
 }
 

@@ -1,10 +1,12 @@
 //! The gate to the interpreter: the only place that detaches from it and attaches to it.
 
-use std::sync::LazyLock;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use lazyparam_core::Bell;
-use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 
 /// How long a wait goes on before signals and clocks are looked at.
@@ -78,9 +80,24 @@ pub(crate) fn nap(cx: Cx<'_>, bell: &Bell) {
     detached(cx.py, || bell.wait_for(limit));
 }
 
-/// Answer signals; an error if a handler raised one or the deadline has passed.
+thread_local! {
+    /// In a thread of our own: whether whoever wanted its work has gone.
+    static STOPPED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// From now on, waits of this thread end once `stopped` is set.
+pub(crate) fn heed(stopped: Arc<AtomicBool>) {
+    STOPPED.set(Some(stopped));
+}
+
+/// Answer signals; an error if a handler raised one, nobody wants the value any more, or the
+/// deadline has passed.
 pub(crate) fn poll(cx: Cx<'_>) -> PyResult<()> {
     cx.py.check_signals()?;
+    let stopped = STOPPED.with_borrow(|flag| flag.as_ref().map(Arc::clone));
+    if stopped.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+        return Err(PyKeyboardInterrupt::new_err("initialize() was stopped"));
+    }
     match cx.deadline {
         Some(deadline) if deadline <= Instant::now() => Err(PyTimeoutError::new_err(
             "another thread is still initialising this value",

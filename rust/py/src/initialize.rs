@@ -1,7 +1,7 @@
 //! `initialize`: many parameters brought into being at once, by threads of our own.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -21,7 +21,7 @@ struct Crew<'a> {
     params: &'a [Py<Param>],
     next: AtomicUsize,
     bytes: AtomicUsize,
-    stopped: AtomicBool,
+    stopped: Arc<AtomicBool>,
     /// How many threads still work, and the first error.
     outcome: Mutex<(usize, Option<PyErr>)>,
     changed: Condvar,
@@ -58,7 +58,7 @@ pub(crate) fn initialize(
         params: &params,
         next: AtomicUsize::new(0),
         bytes: AtomicUsize::new(0),
-        stopped: AtomicBool::new(false),
+        stopped: Arc::new(AtomicBool::new(false)),
         outcome: Mutex::new((workers, None)),
         changed: Condvar::new(),
     };
@@ -86,10 +86,24 @@ pub(crate) fn initialize(
     }
 }
 
+/// Says that a thread has done its part, also when a panic ends it.
+struct Leaving<'a>(&'a Crew<'a>);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop(None);
+        }
+        self.0.leave();
+    }
+}
+
 impl Crew<'_> {
     /// One thread's part. Attached once: reading and filling let go of the interpreter, and each
     /// attachment of a thread of our own costs as much as a small tensor.
     fn work(&self, helpers: usize) {
+        let _leaving = Leaving(self);
+        gate::heed(self.stopped.clone());
         let done = gate::attached(|py| {
             let cx = Cx {
                 threads: helpers,
@@ -100,7 +114,6 @@ impl Crew<'_> {
         if done.is_none() {
             self.stop(None);
         }
-        self.leave();
     }
 
     /// The next parameter, until there is none or somebody says stop.
@@ -150,13 +163,15 @@ impl Crew<'_> {
             drop(outcome);
             let bytes = self.bytes.load(Ordering::Relaxed);
             let told = gate::attached(|py| {
-                py.check_signals()?;
-                report.map_or(Ok(()), |report| report.call1(py, (bytes,)).map(drop))
+                py.check_signals()
+                    .and_then(|()| match report {
+                        Some(report) => report.call1(py, (bytes,)).map(drop),
+                        None => Ok(()),
+                    })
+                    .unwrap_or_else(|error| self.stop(Some(error)));
             });
-            match told {
-                Some(Ok(())) => {}
-                Some(Err(error)) => self.stop(Some(error)),
-                None => self.stop(None),
+            if told.is_none() {
+                self.stop(None);
             }
             if !working {
                 return;

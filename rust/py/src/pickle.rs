@@ -5,6 +5,7 @@
 //! being pickled a [`State`] object stands for it, the same one for all its handles: the state
 //! remembers it weakly, and the pickler keeps it alive until it is done.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lazyparam_core::{Lazy, Memo, Origin, Param as Core, Plan, Recipe, Shape};
@@ -27,6 +28,8 @@ pub(crate) struct State {
     lazy: Arc<Lazy<Array>>,
     /// The path of a parameter that has it; for messages.
     path: Option<Arc<str>>,
+    /// Whether what it needs goes into the pickle before it.
+    listed: AtomicBool,
 }
 
 impl State {
@@ -37,10 +40,14 @@ impl State {
         path: Option<Arc<str>>,
     ) -> PyResult<Bound<'py, Self>> {
         let slot = || lazy.tag.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = slot().as_ref().map(|reference| reference.clone_ref(py));
-        if let Some(reference) = held
-            && let Some(state) = reference.bind(py).upgrade_as::<Self>()?
-        {
+        let standing = || -> PyResult<Option<Bound<'py, Self>>> {
+            let held = slot().as_ref().map(|reference| reference.clone_ref(py));
+            match held {
+                Some(reference) => reference.bind(py).upgrade_as(),
+                None => Ok(None),
+            }
+        };
+        if let Some(state) = standing()? {
             return Ok(state);
         }
         let state = Bound::new(
@@ -48,9 +55,14 @@ impl State {
             Self {
                 lazy: lazy.clone(),
                 path,
+                listed: AtomicBool::new(false),
             },
         )?;
         let reference = PyWeakrefReference::new(&state)?.unbind();
+        // Making it may have run other code that made one: there is to be one only.
+        if let Some(state) = standing()? {
+            return Ok(state);
+        }
         let old = slot().replace(reference);
         drop(old);
         Ok(state)
@@ -118,6 +130,7 @@ pub(crate) fn reduce_param<'py>(
         "stored",
         mappers.stored.as_ref().map(|shape| shape.to_vec()),
     )?;
+    fields.set_item("declared", core.declared_shape().to_vec())?;
     fields.set_item("path", path.as_deref())?;
     let state = State::standing_for(py, core.state(), path)?;
     let rebuild = py.import("lazyparam._core")?.getattr("rebuild_param")?;
@@ -153,6 +166,8 @@ pub(crate) fn rebuild_param(
         mappers = mappers.and_save(step, None);
     }
     mappers.stored = stored.map(Shape::from);
+    let declared: Vec<usize> = field("declared")?.extract()?;
+    let core = core.with_declared_shape(Shape::from(declared));
     let path: Option<String> = field("path")?.extract()?;
     Ok(Param::new(
         core.with_mappers(mappers, Cx::new(py)),
@@ -219,56 +234,87 @@ impl State {
         slf: &Bound<'py, Self>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let py = slf.py();
+        let path = slf.get().path.as_deref();
         // Down the chain of states that only the next one refers to: they go into one pickle
         // as a list, so depth costs no stack.
         let mut derived: Vec<(Plan<Array>, Bound<'py, PyList>)> = Vec::new();
-        let path = slf.get().path.as_deref();
         let mut lazy = slf.get().lazy.clone();
-        // The owners of this state are not counted; of a source, its owner and the clone here.
-        let mut inner = false;
-        let origin = loop {
-            if inner && Arc::strong_count(&lazy) > 2 {
-                break State::standing_for(py, &lazy, slf.get().path.clone())?.into_any();
-            }
+        let (origin, ready) = loop {
             let recipe = lazy.recipe();
             if let Some(value) = lazy.get() {
-                break value.object.bind(py).clone();
+                break (value.object.bind(py).clone(), true);
             }
-            let below = match recipe.as_deref() {
+            lazy = match recipe.as_deref() {
                 None => {
                     return Err(Raise::new("PickleError", "the value was collected").err(py));
                 }
+                Some(Recipe::Origin(origin)) => break (origin_out(py, origin, path)?, false),
                 Some(Recipe::Derive { source, steps }) => {
                     derived.push((lazy.plan().clone(), steps_out(py, steps, path)?));
                     source.clone()
                 }
-                Some(Recipe::Origin(Origin::Draw(draw))) => {
-                    break Bound::new(py, Init { draw: *draw })?.into_any();
-                }
-                Some(Recipe::Origin(Origin::Call(call))) => {
-                    break picklable(call.bind(py), "initialiser", path)?;
-                }
-                Some(Recipe::Origin(Origin::Read(read))) => {
-                    let checkpoint = Checkpoint {
-                        store: read.store.clone(),
-                    };
-                    let checkpoint = Bound::new(py, checkpoint)?;
-                    break (checkpoint, read.entry, read.mode.name())
-                        .into_pyobject(py)?
-                        .into_any();
-                }
             };
-            lazy = below;
-            inner = true;
+            if is_shared(&lazy) {
+                let state = State::standing_for(py, &lazy, slf.get().path.clone())?;
+                break (state.into_any(), false);
+            }
         };
-        let ready = lazy.get().is_some();
-        let rebuild = py.import("lazyparam._core")?.getattr("rebuild_state")?;
         let plans = PyList::empty(py);
         for (plan, steps) in derived.iter().rev() {
             plans.append((plan_out(py, plan)?, steps))?;
         }
-        let args = (origin, ready, plan_out(py, lazy.plan())?, plans).into_pyobject(py)?;
-        Ok((rebuild, args))
+        let rebuild = py.import("lazyparam._core")?.getattr("rebuild_state")?;
+        let plan = plan_out(py, lazy.plan())?;
+        let args = (Self::needs(slf)?, origin, ready, plan, plans);
+        Ok((rebuild, args.into_pyobject(py)?))
+    }
+}
+
+impl State {
+    /// The shared states that this one is derived from, the farthest first.
+    ///
+    /// They are pickled before it, each finding what it needs in the pickle already; otherwise
+    /// pickle would go down from one to the next by recursion.
+    fn needs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
+        let py = slf.py();
+        let this = slf.get();
+        let mut states = Vec::new();
+        let mut lazy = this.lazy.clone();
+        while !this.listed.load(Ordering::Relaxed)
+            && lazy.get().is_none()
+            && let Some(Recipe::Derive { source, .. }) = lazy.recipe().as_deref()
+        {
+            lazy = source.clone();
+            if is_shared(&lazy) {
+                let state = State::standing_for(py, &lazy, this.path.clone())?;
+                state.get().listed.store(true, Ordering::Relaxed);
+                states.push(state);
+            }
+        }
+        states.reverse();
+        PyList::new(py, states)
+    }
+}
+
+/// Whether a source has other owners than the state that is derived from it and the caller.
+fn is_shared(source: &Arc<Lazy<Array>>) -> bool {
+    Arc::strong_count(source) > 2
+}
+
+fn origin_out<'py>(
+    py: Python<'py>,
+    origin: &Origin<Array>,
+    path: Option<&str>,
+) -> PyResult<Bound<'py, PyAny>> {
+    match origin {
+        Origin::Draw(draw) => Ok(Bound::new(py, Init { draw: *draw })?.into_any()),
+        Origin::Call(call) => picklable(call.bind(py), "initialiser", path),
+        Origin::Read(read) => {
+            let store = read.store.clone();
+            let checkpoint = Bound::new(py, Checkpoint { store })?;
+            let read = (checkpoint, read.entry, read.mode.name());
+            Ok(read.into_pyobject(py)?.into_any())
+        }
     }
 }
 
@@ -295,9 +341,10 @@ fn plan_in(fields: &Bound<'_, PyAny>) -> PyResult<Plan<Array>> {
     })
 }
 
-/// A state from what its `__reduce__` told.
+/// A state from what its `__reduce__` told. What it needs is there for the order only.
 #[pyfunction]
 pub(crate) fn rebuild_state(
+    _needs: &Bound<'_, PyList>,
     origin: &Bound<'_, PyAny>,
     ready: bool,
     plan: &Bound<'_, PyAny>,
@@ -326,7 +373,11 @@ pub(crate) fn rebuild_state(
             },
         );
     }
-    Ok(State { lazy, path: None })
+    Ok(State {
+        lazy,
+        path: None,
+        listed: AtomicBool::new(false),
+    })
 }
 
 fn origin_in(origin: &Bound<'_, PyAny>) -> PyResult<Origin<Array>> {

@@ -21,11 +21,12 @@ impl Function {
 
     /// The function itself.
     pub(crate) fn get<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
-        self.found
-            .get_or_try_init(py, || {
-                Ok(py.import(self.module)?.getattr(self.name)?.unbind())
-            })
-            .map(|function| function.bind(py))
+        if let Some(found) = self.found.get(py) {
+            return Ok(found.bind(py));
+        }
+        // Imports run anybody's code, so no lock is held here; all who race find the same one.
+        let function = py.import(self.module)?.getattr(self.name)?.unbind();
+        Ok(self.found.get_or_init(py, || function).bind(py))
     }
 }
 

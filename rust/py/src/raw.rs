@@ -22,6 +22,8 @@ pub(crate) struct Buffer {
 pub(crate) enum Memory {
     Owned(lazyparam_bytes::Buffer),
     Mapped(View),
+    /// An array's own memory, which nobody can reach any more but through this buffer.
+    Lent(PyBuffer<u8>),
 }
 
 impl Buffer {
@@ -33,12 +35,21 @@ impl Buffer {
         match &self.memory {
             Memory::Owned(buffer) => buffer.as_slice(),
             Memory::Mapped(view) => view.as_slice(),
+            Memory::Lent(buffer) => slice(buffer),
         }
     }
 }
 
 #[pymethods]
 impl Buffer {
+    /// The memory of an array, which the caller gives away: a flat buffer of bytes that nothing
+    /// else refers to.
+    #[staticmethod]
+    fn lend(memory: PyBuffer<u8>) -> PyResult<Self> {
+        contiguous(&memory)?;
+        Ok(Self::new(Memory::Lent(memory)))
+    }
+
     fn __len__(&self) -> usize {
         self.as_slice().len()
     }
@@ -81,21 +92,35 @@ impl Buffer {
     }
 }
 
-/// The bytes of a flat, contiguous buffer, for as long as it is held.
-///
-/// The arrays that parameters hand out cannot be written to, so nobody changes the bytes.
+/// The bytes of a flat, read-only buffer, for as long as it is held.
 pub(crate) fn bytes(buffer: &PyBuffer<u8>) -> PyResult<&[u8]> {
-    if !buffer.is_c_contiguous() {
+    if !buffer.readonly() {
         return Err(PyBufferError::new_err(
-            "the bytes to write are not contiguous",
+            "the bytes to write could change meanwhile",
         ));
     }
-    if buffer.len_bytes() == 0 {
-        return Ok(&[]);
+    contiguous(buffer)?;
+    Ok(slice(buffer))
+}
+
+fn contiguous(buffer: &PyBuffer<u8>) -> PyResult<()> {
+    if buffer.is_c_contiguous() && buffer.dimensions() == 1 {
+        return Ok(());
     }
-    // SAFETY: the buffer is held (by reference) for as long as the slice lives, it is contiguous,
-    // so it starts at `buf_ptr` and is `len_bytes` long; any bytes are valid `u8`s.
-    Ok(unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes()) })
+    Err(PyBufferError::new_err(
+        "the bytes are not flat and contiguous",
+    ))
+}
+
+/// The bytes of a buffer that has been found contiguous, and that nobody writes to.
+fn slice(buffer: &PyBuffer<u8>) -> &[u8] {
+    if buffer.len_bytes() == 0 {
+        return &[];
+    }
+    // SAFETY: the buffer is held (by reference) for as long as the slice lives; it is contiguous,
+    // so it starts at `buf_ptr` and is `len_bytes` long; any bytes are valid `u8`s. Nobody writes
+    // to it: it is read-only, or its owner has given it away.
+    unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes()) }
 }
 
 /// Whether `object` is the only reference to what it refers to.

@@ -28,9 +28,13 @@ fn replace_target(path: &Path, fill: impl FnOnce(&File) -> io::Result<()>) -> io
     };
     let mut builder = tempfile::Builder::new();
     builder.prefix(".lazyparam-").suffix(".tmp");
-    // The mode that any newly made file gets; the system takes the umask off.
+    // Nobody may read it who could not read what was there. A new file gets the mode that any
+    // newly made file gets; the system takes the umask off.
     #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.permissions(match &existing {
+        Some(existing) => existing.permissions(),
+        None => std::os::unix::fs::PermissionsExt::from_mode(0o666),
+    });
     let temporary = builder.tempfile_in(folder)?;
     if let Some(existing) = existing {
         keep_owner_and_mode(temporary.as_file(), &existing)?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc::Receiver};
 use std::thread;
 use std::time::Duration;
 
-use lazyparam_core::{Bell, Block, Cycle, Entry, OnceCell, Patience};
+use lazyparam_core::{Bell, Block, Cycle, OnceCell, Patience};
 
 use crate::toy::ANON;
 use crate::watchdog::{crowd, gate, take_a_while, until, watched};
@@ -187,16 +187,11 @@ fn a_panic_passes_the_turn_to_those_who_wait() {
 }
 
 #[test]
-fn a_turn_dropped_unused_leaves_the_cell_to_the_next() {
+fn a_turn_that_ends_in_an_error_leaves_the_cell_to_the_next() {
     let cell = OnceCell::new();
-    let Ok(Entry::Vacant(turn)) = cell.enter(&ANON, &mut Hurry) else {
-        panic!("it is empty")
-    };
-    drop(turn);
-    let Ok(Entry::Vacant(turn)) = cell.enter(&ANON, &mut Hurry) else {
-        panic!("it is empty")
-    };
-    assert_eq!(turn.fill(&cell, 5), &5);
+    let failed = cell.get_or_try_init(&ANON, &mut Hurry, || Err(Refusal::Raised(1)));
+    assert_eq!(failed, Err(Refusal::Raised(1)));
+    assert_eq!(cell.get_or_try_init(&ANON, &mut Hurry, || Ok(5)), Ok(&5));
     assert_eq!(cell.get(), Some(&5));
 }
 
@@ -294,21 +289,46 @@ fn a_wait_within_a_poll_ends_and_the_outer_wait_goes_on() {
 }
 
 #[test]
-fn a_ready_read_never_looks_at_who_waits_for_whom() {
-    let mut cell = OnceCell::new();
-    let Ok(Entry::Vacant(turn)) = cell.enter(&ANON, &mut Hurry) else {
-        panic!("it is empty")
-    };
-    // The turn still stands, so a look would find this thread waiting for itself.
-    assert!(matches!(
-        cell.enter(&ANON, &mut Hurry),
-        Err(Refusal::Cycle(_))
-    ));
-    cell = OnceCell::with(8);
-    assert!(matches!(cell.enter(&ANON, &mut Hurry), Ok(Entry::Ready(8))));
-    assert_eq!(
-        cell.get_or_try_init(&ANON, &mut Hurry, || panic!("it is full")),
-        Ok(&8)
-    );
-    drop(turn);
+fn a_ready_read_asks_nobody_to_wait_or_to_give_up() {
+    let cell = OnceCell::with(8);
+    let read = cell.get_or_try_init(&ANON, &mut Hurry, || panic!("it is full"));
+    assert_eq!(read, Ok(&8));
+}
+
+/// A waiter that would give up finds the value first.
+#[test]
+fn a_value_that_has_come_counts_for_more_than_a_deadline_that_has_passed() {
+    watched(|| {
+        let cell = OnceCell::new();
+        let (running, started) = gate();
+        thread::scope(|scope| {
+            let owner = scope.spawn(|| {
+                let made = cell.get_or_try_init(&ANON, &mut Hurry, || {
+                    running.send(()).unwrap();
+                    take_a_while();
+                    Ok(1)
+                });
+                *made.unwrap()
+            });
+            started.recv().unwrap();
+            let read = cell.get_or_try_init(&ANON, &mut Late, || panic!("not its turn"));
+            assert_eq!(read, Ok(&1));
+            assert_eq!(owner.join().unwrap(), 1);
+        });
+    });
+}
+
+/// Sleeps through to the bell, and gives up at the first question.
+struct Late;
+
+impl Patience for Late {
+    type Error = Refusal;
+
+    fn nap(&mut self, bell: &Bell) {
+        bell.wait();
+    }
+
+    fn poll(&mut self) -> Result<(), Refusal> {
+        Err(Refusal::GivenUp)
+    }
 }

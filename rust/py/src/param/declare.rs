@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString, PyType};
 
 use super::Param;
-use crate::array::{Array, backend};
+use crate::array::{Array, backend, meta_of, owned_by};
 use crate::device::{Device, device_of};
 use crate::dtype::dtype_of;
 use crate::errors::{Raise, shape_text};
@@ -74,6 +74,7 @@ impl Param {
     ) -> PyResult<Self> {
         let device = device.map_or_else(|| Ok(Device::cpu()), device_of)?;
         let state = state_over(value, &device)?;
+        let device = state.plan().device.clone();
         let id = id.map_or_else(random_id, Ok)?;
         Ok(Self::new(
             Core::over(id, state, device, requires_grad),
@@ -184,33 +185,30 @@ pub(super) fn random_id() -> PyResult<u64> {
 
 /// An array of the user's as a settled state on the device it is on.
 pub(super) fn state_over(value: &Bound<'_, PyAny>, device: &Device) -> PyResult<Arc<Lazy<Array>>> {
-    let py = value.py();
-    let backend = backend(py, device)?;
-    if !backend.call_method1("owns", (value,))?.is_truthy()? {
-        let expected: String = backend.getattr("array_type")?.extract()?;
-        return Err(
-            Raise::new("InitError", "this is not an array of the device's library")
-                .expected(expected)
-                .found(value.get_type().name()?.to_string())
-                .remedy("Param.from_data(data, device) takes lists and numbers.")
-                .err(py),
-        );
-    }
-    let (dims, name): (Vec<usize>, String) = backend.call_method1("meta", (value,))?.extract()?;
+    let array = Array::borrowed(value.clone().unbind(), device.clone());
+    state_of(array, value.py())
+}
+
+/// A value as a settled state on the device it is on.
+pub(super) fn state_of(array: Array, py: Python<'_>) -> PyResult<Arc<Lazy<Array>>> {
+    let backend = backend(py, &array.device)?;
+    let value = array.object.bind(py);
+    owned_by(&backend, value)?;
+    let (dims, name) = meta_of(&backend, value)?;
     let dtype = Dtype::from_name(&name).ok_or_else(|| {
         Raise::new("InitError", "arrays of this dtype cannot be parameters")
             .found(name)
             .err(py)
     })?;
-    let device: Device = backend.call_method1("device_of", (value,))?.extract()?;
     let plan = Plan {
         shape: Shape::from(dims),
         dtype,
-        device: device.clone(),
+        device: device_of(&backend.call_method1("device_of", (value,))?)?,
         requires_grad: false,
     };
-    let array = Array::borrowed(value.clone().unbind(), device);
     let settled = array.settle(&plan, Cx::new(py));
-    let settled = settled.map_err(|failure| failure.into_err(py))?;
-    Ok(Lazy::ready(plan, settled))
+    Ok(Lazy::ready(
+        plan,
+        settled.map_err(|failure| failure.into_err(py))?,
+    ))
 }

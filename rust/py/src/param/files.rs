@@ -7,7 +7,7 @@ use lazyparam_core::{Lazy, Origin, Param as Core, Plan, Recipe, Shape};
 use pyo3::prelude::*;
 
 use super::Param;
-use super::declare::{id_of, state_over};
+use super::declare::{id_of, state_of, state_over};
 use crate::array::{Array, Read, Step};
 use crate::checkpoint::{Checkpoint, Mode};
 use crate::dtype::dtype_of;
@@ -88,15 +88,11 @@ impl Param {
         let state = located(
             py,
             Some(&self.label()),
-            state_over(value.object.bind(py), self.core.device()).map_err(Failure::from),
+            state_of(value, py).map_err(Failure::from),
         )?;
         let device = self.core.device().clone();
-        Ok(self.next(Core::over(
-            self.core.id(),
-            state,
-            device,
-            self.core.requires_grad(),
-        )))
+        let core = Core::over(self.core.id(), state, device, self.core.requires_grad());
+        Ok(self.next(core))
     }
 }
 

@@ -103,18 +103,21 @@ impl Param {
     }
 }
 
-/// What a function is called; never runs code of the user's.
+/// What a function is called; runs no code of the user's, so only Python's own kinds are asked.
 pub(crate) fn name_of(function: &Bound<'_, PyAny>) -> String {
-    let name = match function.getattr_opt("__qualname__") {
-        Ok(Some(name)) => name.extract::<String>().ok(),
-        _ => None,
-    };
-    name.unwrap_or_else(|| {
+    let kind = function.get_type();
+    let is_ours = ["function", "method", "builtin_function_or_method", "type"]
+        .iter()
+        .any(|name| kind.name().is_ok_and(|kind| kind == *name))
+        && kind.module().is_ok_and(|module| module == "builtins");
+    let name = if is_ours {
         function
-            .get_type()
-            .name()
-            .map_or_else(|_| "?".to_owned(), |name| name.to_string())
-    })
+            .getattr("__qualname__")
+            .and_then(|name| name.extract())
+    } else {
+        kind.name().map(|name| name.to_string())
+    };
+    name.unwrap_or_else(|_| "?".to_owned())
 }
 
 fn callable(f: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {

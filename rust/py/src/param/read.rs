@@ -1,6 +1,5 @@
 //! Reading: what may bring the value into being.
 
-use lazyparam_core::Param as Core;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -78,13 +77,7 @@ impl Param {
         let cx = Cx::new(py);
         let this = mapper.handle.bind(py).get();
         let state = state_over(value, this.core.device())?;
-        let core = Core::over(
-            id,
-            state,
-            this.core.device().clone(),
-            this.core.requires_grad(),
-        );
-        Ok(this.next(core.with_mappers(this.core.mappers().share(cx), cx)))
+        Ok(this.next(this.core.with_ready(id, state, cx)))
     }
 
     #[pyo3(signature = (dtype = None, copy = None))]
