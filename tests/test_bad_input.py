@@ -251,3 +251,29 @@ def test_an_identity_matrix_has_two_dimensions(shape: tuple[int, ...]) -> None:
 def test_a_dtype_without_a_zero_has_no_zeros(init: lp.init.Init) -> None:
     with pytest.raises(lp.DeclarationError, match="no zero"):
         lp.Param((2, 2), init, dtype="float8_e8m0fnu")
+
+
+@pytest.mark.parametrize("shape", [{2, 3}, {2: 3}, b"ab", bytearray(b"ab"), frozenset([1])])
+def test_what_has_no_order_is_no_shape(shape: Any) -> None:
+    with pytest.raises(lp.DeclarationError, match="this is not a shape"):
+        lp.Param(shape, never)
+
+
+@pytest.mark.parametrize("name", ["zeros", "ones", "eye", "constant"])
+def test_an_initialiser_that_was_not_called_is_refused_at_declaration(name: str) -> None:
+    with pytest.raises(lp.DeclarationError, match=rf"Call it: init={name}\(...\)"):
+        lp.Param((2, 2), getattr(lp.init, name))
+
+
+def test_the_types_of_python_are_dtypes_as_numpy_takes_them() -> None:
+    kinds = {float: "float64", int: np.dtype(int).name, bool: "bool", complex: "complex128"}
+    for kind, name in kinds.items():
+        assert lp.Param(1, never, dtype=kind).dtype == name
+
+
+@pytest.mark.parametrize("state", [None, 3, [1]])
+def test_a_state_dict_is_a_mapping(state: Any) -> None:
+    with pytest.raises(lp.RecordError, match="a state dict is a mapping"):
+        lp.Module().load_state_dict(state)
+    with pytest.raises(lp.RecordError, match="there is no path for the tensor 1"):
+        lp.Module().load_state_dict({1: np.ones(1)})

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import pickle
 import weakref
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -291,3 +292,43 @@ def test_an_error_that_was_raised_survives_a_pickle_and_reads_as_before(
     assert "  " not in text.replace("\n  - ", "")
     assert ".." not in text.replace("...", "")
     assert "None" not in text.replace("NoneType", "").replace("found None", "")
+
+
+@pytest.mark.parametrize("collect", [lambda p: {p}, lambda p: frozenset([p]), lambda p: deque([p])])
+def test_parameters_in_a_collection_that_is_not_walked_are_refused(collect: Any) -> None:
+    """They would be neither saved nor loaded, in silence."""
+
+    class Model(lp.Module):
+        def __init__(self) -> None:
+            self.some = collect(lp.Param(1, never))
+
+    with pytest.raises(lp.ModuleError, match=r"some: parameters in a .* are not found"):
+        Model().freeze()
+
+
+def test_a_parameter_of_the_class_is_refused() -> None:
+    class Model(lp.Module):
+        w = lp.Param(1, never)
+
+    with pytest.raises(lp.ModuleError, match="w: this parameter belongs to the class Model"):
+        Model()
+
+
+def test_a_module_is_no_container() -> None:
+    with pytest.raises(lp.ModuleError, match="a module and a container at once"):
+
+        class Model(lp.Module, list):
+            pass
+
+
+def test_only_visitors_visit_and_only_mappers_map() -> None:
+    with pytest.raises(lp.ModuleError, match="this takes a ModuleVisitor"):
+        lp.Module().visit(print)
+    with pytest.raises(lp.ModuleError, match="this takes a ModuleMapper"):
+        lp.Module().map(lambda path, param: param)
+
+
+@pytest.mark.parametrize("thing", [3, None, "abc"])
+def test_a_summary_of_what_leads_nowhere_is_refused(thing: object) -> None:
+    with pytest.raises(lp.ModuleError, match="this leads to no parameters"):
+        lp.summary(thing)

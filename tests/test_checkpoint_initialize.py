@@ -189,28 +189,26 @@ def test_ctrl_c_stops_initialize_and_other_threads_run_meanwhile() -> None:
     assert 2 <= int(made[1]) <= 16
 
 
-NESTED = """
-    import os, signal, threading
-    import numpy as np
-    import lazyparam as lp
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_initialize_that_needs_what_its_caller_is_making_is_an_error_at_once(
+    threads: int,
+) -> None:
+    """B48: also through threads that work for the one that makes it."""
 
-    model = lp.Module()
-    outer = lp.Param(3, lambda plan: (model.initialize(), np.zeros(3, "f4"))[1])
-    model.inner = lp.Param(3, lambda plan: outer.val() + 1)
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    try:
-        outer.val()
-    except KeyboardInterrupt:
-        print("interrupted")
-    print(outer.is_initialized, model.inner.is_initialized)
-"""
+    class Model(lp.Module):
+        def __init__(self) -> None:
+            self.outer = lp.Param(3, self.make)
+            self.inner = [lp.Param(3, lambda plan: self.outer.val() + 1) for _ in range(3)]
 
+        def make(self, plan: lp.Plan) -> np.ndarray:
+            self.initialize(threads=threads, progress=False)
+            return np.zeros(plan.shape, plan.dtype)
 
-def test_ctrl_c_ends_an_initialize_whose_threads_wait_for_its_caller() -> None:
-    """B50: a deadlock that cannot be seen (docs/laziness.md) can be left."""
-    done = files.run_python(NESTED)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["interrupted", "False", "False"]
+    model = Model()
+    for start in (model.outer.val, model.inner[0].val, model.initialize):
+        with pytest.raises(lp.LazyCycleError, match="outer"):
+            start()
+    assert not any(param.is_initialized for param in model.parameters())
 
 
 def test_initialize_of_natively_drawn_params_lets_other_threads_run() -> None:
@@ -244,3 +242,23 @@ def test_initialize_may_be_called_from_several_threads_at_once() -> None:
     results = race([lambda: model.initialize(threads=2)] * 6)
     assert all(result is model for result in results)
     assert init.runs == 40
+
+
+def test_a_bar_that_is_not_shown_touches_nothing_of_the_whole_process() -> None:
+    """Law 8: no lock and no thread that a fork would break; one that is shown has no thread."""
+    code = """
+        import sys, threading
+        import lazyparam as lp
+        for progress in (None, False, lambda done, total: None):
+            lp.Module().initialize(progress=progress)
+            model = lp.Module()
+            model.p = lp.Param(3, lp.init.ones())
+            model.initialize(progress=progress)
+        assert "tqdm" not in sys.modules
+        model.p = lp.Param(3, lp.init.ones())
+        model.initialize(progress=True)
+        assert len(threading.enumerate()) == 1, threading.enumerate()
+    """
+    done = files.run_python(code)
+    assert done.returncode == 0, done.stderr
+    assert "Module: 100%" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import lazyparam as lp
 from tests.checkpoint_files import sparse, table
-from tests.helpers import Linear, Tied, never, race
+from tests.helpers import Box, Linear, Tied, never, race
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
 BIAS = np.array([7, 8], np.float32)
@@ -351,3 +352,47 @@ def test_many_threads_may_plan_and_load_at_once(path: Path) -> None:
         for name, param in result.named_parameters():
             assert np.array_equal(param.value, stored[name])
     assert not any(param.is_initialized for param in model.parameters())
+
+
+def test_a_tensor_that_is_left_out_for_a_tie_is_noted(stored: Callable[..., Path]) -> None:
+    """B52: one value is loaded for all; nobody is to find out by surprise."""
+    path = stored(embed=np.ones((4, 3), "f4"), head=np.full((4, 3), 7, "f4"))
+
+    class Model(lp.Module):
+        def __init__(self) -> None:
+            self.embed = lp.Param((4, 3), never)
+            self.head = self.embed.clone()
+
+    plan = Model().plan_load(path)
+    assert plan.warnings == ("'head' is not read: 'head' is tied to what 'embed' is for",)
+    assert "note        'head' is not read" in str(plan)
+    assert (plan.commit().head.val() == 1).all()
+    with pytest.raises(lp.ShapeMismatch, match="found int32 in 'head'"):
+        Model().load_file(stored(embed=np.ones((4, 3), "f4"), head=np.ones((4, 3), "i4")))
+
+
+def test_a_rename_that_names_nothing_in_the_file_is_noted(stored: Callable[..., Path]) -> None:
+    path = stored(w=np.ones(3, "f4"))
+    plan = Box(lp.Param(3, never)).plan_load(path, rename={"t": "w"})
+    assert plan.warnings == (
+        "rename names 't', which is not in the file (its keys are names in the file)",
+    )
+    with pytest.raises(lp.RecordError, match="Note: rename names 't'"):
+        plan.commit()
+    for rename in (["w"], 3):
+        with pytest.raises(lp.RecordError, match="this renames nothing"):
+            Box(lp.Param(3, never)).load_file(path, rename=rename)
+
+
+def test_an_error_in_a_rename_function_says_for_which_tensor(stored: Callable[..., Path]) -> None:
+    def rename(name: str) -> str:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        Box(lp.Param(3, never)).load_file(stored(w=np.ones(3, "f4")), rename=rename)
+    assert caught.value.__notes__ == ["while renaming 'w'"]
+
+
+def test_plans_show_as_their_report(stored: Callable[..., Path]) -> None:
+    plan = Box(lp.Param(3, never)).plan_load(stored(t=np.ones(3, "f4")))
+    assert repr(plan) == str(plan)

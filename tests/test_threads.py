@@ -320,3 +320,14 @@ def test_a_forked_child_reads_what_was_ready_and_makes_what_was_not() -> None:
         """
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_two_params_alike_without_names_are_two_in_the_message() -> None:
+    """B48: they look the same, and are not."""
+    both: dict[str, lp.Param] = {}
+    both["a"] = lp.Param(2, lambda plan: both["b"].val())
+    both["b"] = lp.Param(2, lambda plan: both["a"].val())
+    with pytest.raises(lp.LazyCycleError) as caught:
+        both["a"].val()
+    assert caught.value.cells == ("float32[2]", "float32[2]")
+    assert caught.value.path is None

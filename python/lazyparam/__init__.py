@@ -1,7 +1,7 @@
 """Lazy, thread-safe, device-aware model parameters."""
 
 from . import init
-from ._core import Device, Param, ParamMapper, Plan
+from ._core import Device, Param, ParamMapper, Plan, __version__
 from .devices import device
 from .display import Summary, summary
 from .drafts import Draft
@@ -52,6 +52,7 @@ __all__ = [
     "ShapeMismatch",
     "Summary",
     "UnexpectedKeys",
+    "__version__",
     "device",
     "init",
     "summary",

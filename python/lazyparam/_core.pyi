@@ -25,6 +25,7 @@ __all__ = [
     "ParamMapper",
     "Plan",
     "State",
+    "__version__",
     "dtype_kind",
     "dtype_name",
     "dtype_size",
@@ -34,6 +35,8 @@ __all__ = [
     "widens",
     "write_file",
 ]
+
+__version__: str
 
 @final
 class Device:

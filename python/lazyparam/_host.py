@@ -53,6 +53,14 @@ def dtype(name: str) -> np.dtype[Any]:
     return _DTYPES.setdefault(name, found)
 
 
+def dtype_name(kind: object) -> str | None:
+    """The name of the dtype that NumPy takes a type such as ``float`` for.
+
+    Texts such as ``"f8"`` are not asked about: it is NumPy's float64, and elsewhere an fp8.
+    """
+    return np.dtype(kind).name if isinstance(kind, type) else None
+
+
 def array(buffer: Buffer, shape: Sequence[int], name: str) -> np.ndarray[Any, Any]:
     """A read-only array over `buffer`, without a copy."""
     return np.ndarray(shape, dtype(name), buffer)  # type: ignore[arg-type] # any buffer will do

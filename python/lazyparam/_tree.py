@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -40,6 +41,7 @@ class Watcher:
 
 
 _CONTAINERS = (Branch, list, tuple, dict)
+_NO_CONTAINERS = (set, frozenset, deque)
 
 
 def is_container(node: object) -> bool:
@@ -102,8 +104,14 @@ def visit(
 
     if isinstance(root, Param):
         once("", root)
-    else:
+    elif is_container(root):
         _descend(root, "", set(), once, watcher)
+    else:
+        raise ModuleError(
+            "this leads to no parameters",
+            expected="a Module, list, tuple, dict or dataclass",
+            found=type(root).__name__,
+        )
 
 
 def unique(leaves: Iterable[Leaf]) -> Iterator[Leaf]:
@@ -166,7 +174,19 @@ def _descend(
             _descend(child, join(path, name), above, look, watcher)
             if watcher is not None:
                 watcher.exit_module(name, kind)
+        elif isinstance(child, _NO_CONTAINERS):
+            _refuse_hidden(join(path, name), child)
     above.discard(id(node))
+
+
+def _refuse_hidden(path: str, node: Iterable[object]) -> None:
+    """Refuse parameters in a collection that is not walked: they would be lost in silence."""
+    if any(isinstance(item, Param | Branch) for item in node):
+        raise ModuleError(
+            f"parameters in a {type(node).__name__} are not found",
+            path=path,
+            remedy="Use a list, a tuple, a dict or a dataclass.",
+        )
 
 
 class _Rebuilding:

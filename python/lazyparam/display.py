@@ -74,6 +74,9 @@ class Summary:
         """Bytes of the parameters that are in being now."""
         return sum(row.nbytes for row in self._counted() if row.in_being)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         heads = ("path", "shape", "dtype", "device", "bytes", "trainable", "state")
         table = [heads]

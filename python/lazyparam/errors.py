@@ -135,14 +135,12 @@ class UnexpectedKeys(RecordError):
     """The record has tensors for which the module has no parameter."""
 
 
-def locate(error: BaseException, path: str | None) -> None:
+def locate(error: BaseException, label: str, path: str | None) -> None:
     """Say in `error` which parameter it is about. Keeps its type, and says it only once."""
-    if path is None:
-        return
-    if isinstance(error, LazyParamError):
+    if isinstance(error, LazyParamError) and path is not None:
         if error.path is None:
             error.path = path
         return
-    note = f"while initialising {path}"
+    note = f"while initialising {label}"
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)

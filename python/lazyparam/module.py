@@ -11,7 +11,7 @@ from . import _core, _tree, display, plans, records
 from ._core import Device, Param
 from ._progress import Progress, reporting
 from .errors import ModuleError
-from .plans import LoadPlan, Rename, Rules
+from .plans import DType, LoadPlan, Rename, Rules
 from .sources import Mode, PathLike
 from .visitors import ModuleMapper, ModuleVisitor
 
@@ -23,8 +23,17 @@ T = TypeVar("T")
 class _Named(ABCMeta):
     """Tells the parameters of a new module their paths, so that errors can name them."""
 
+    def __init__(cls, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> None:
+        super().__init__(name, bases, space)
+        if issubclass(cls, list | tuple | dict | set | frozenset):
+            raise ModuleError(
+                f"{name} is a module and a container at once",
+                remedy="Keep the container in an attribute.",
+            )
+
     def __call__(cls: type[T], *args: Any, **kwargs: Any) -> T:
         module: T = super().__call__(*args, **kwargs)  # type: ignore[misc]
+        _refuse_shared(module)
         # A bad tree is reported by the first verb; a half-built one may mend itself until then.
         with suppress(ModuleError):
             _tree.name_params(module)
@@ -69,7 +78,12 @@ class Module(_tree.Branch, metaclass=_Named):
         return (param for _, param in self.named_parameters(remove_duplicate))
 
     def visit(self, visitor: ModuleVisitor) -> None:
-        """Show every parameter to `visitor`."""
+        """Show every parameter to `visitor`.
+
+        Raises:
+            ModuleError: if it is not a ModuleVisitor.
+        """
+        _insist(visitor, ModuleVisitor)
         _tree.visit(self, visitor.visit, visitor)
 
     def num_params(self, trainable: bool = False, remove_duplicate: bool = True) -> int:
@@ -90,7 +104,12 @@ class Module(_tree.Branch, metaclass=_Named):
     # Changing: a new module each time.
 
     def map(self, mapper: ModuleMapper) -> Self:
-        """The module with every parameter as `mapper` returns it; tied ones are mapped once."""
+        """The module with every parameter as `mapper` returns it; tied ones are mapped once.
+
+        Raises:
+            ModuleError: if it is not a ModuleMapper, or gives something else than parameters.
+        """
+        _insist(mapper, ModuleMapper)
         return _tree.rebuild(self, mapper.map, mapper)
 
     def clone(self, independent: bool = False) -> Self:
@@ -118,7 +137,10 @@ class Module(_tree.Branch, metaclass=_Named):
         return _tree.rebuild(self, lambda _, param: param.train())
 
     def materialize(self) -> Self:
-        """The module with what is attached to its parameters folded in."""
+        """The module with what is attached to its parameters folded in (Burn's ``materialize``).
+
+        It brings nothing into being; :meth:`initialize` does.
+        """
         return _tree.rebuild(self, lambda _, param: param.materialize())
 
     def set_requires_grad(self, requires_grad: bool) -> Self:
@@ -178,7 +200,7 @@ class Module(_tree.Branch, metaclass=_Named):
         allow_unexpected: bool | None = None,
         skip_mismatched: bool = False,
         rename: Rename = None,
-        dtype: str = "keep",
+        dtype: DType = "keep",
         device: str | Device | None = None,
         mode: Mode = "auto",
     ) -> LoadPlan[Self]:
@@ -218,7 +240,7 @@ class Module(_tree.Branch, metaclass=_Named):
         allow_unexpected: bool | None = None,
         skip_mismatched: bool = False,
         rename: Rename = None,
-        dtype: str = "keep",
+        dtype: DType = "keep",
         device: str | Device | None = None,
         mode: Mode = "auto",
     ) -> Self:
@@ -262,12 +284,37 @@ class Module(_tree.Branch, metaclass=_Named):
         state: Mapping[str, Any],
         strict: bool = True,
         *,
+        allow_missing: bool | None = None,
+        allow_unexpected: bool | None = None,
+        skip_mismatched: bool = False,
         rename: Rename = None,
-        dtype: str = "keep",
+        dtype: DType = "keep",
     ) -> Self:
         """The module with the arrays of `state`, which are copied.
 
         Arguments and errors as in :meth:`load_file`. Unlike torch's, this module stays as it is.
         """
-        rules = Rules.of(strict, None, None, False, rename, dtype)
+        rules = Rules.of(strict, allow_missing, allow_unexpected, skip_mismatched, rename, dtype)
         return plans.plan_state(self, state, rules).commit()
+
+
+def _insist(given: object, kind: type) -> None:
+    if not isinstance(given, kind):
+        raise ModuleError(
+            f"this takes a {kind.__name__}",
+            found=type(given).__name__,
+            remedy=f"Derive a class from {kind.__name__} and pass an object of it.",
+        )
+
+
+def _refuse_shared(module: object) -> None:
+    """Refuse parameters that are attributes of the class: no verb would find them."""
+    own = vars(module) if hasattr(module, "__dict__") else {}
+    for kind in type(module).__mro__:
+        for name, value in vars(kind).items():
+            if isinstance(value, Param) and name not in own:
+                raise ModuleError(
+                    f"this parameter belongs to the class {kind.__name__}, not to its objects",
+                    path=name,
+                    remedy="Set it in __init__.",
+                )

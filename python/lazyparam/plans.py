@@ -11,19 +11,23 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+import numpy as np
+
 from . import _core, _tree
 from ._core import Device, Param
 from .display import format_bytes
 from .errors import DeclarationError, MissingParams, RecordError, ShapeMismatch, UnexpectedKeys
 from .sources import DictSource, FileSource, Mode, PathLike, Source
 
-__all__ = ["LoadPlan", "Match", "Rename", "Rules", "plan_load", "plan_state"]
+__all__ = ["DType", "LoadPlan", "Match", "Rename", "Rules", "plan_load", "plan_state"]
 
 M = TypeVar("M")
 
-Rename: TypeAlias = Mapping[str, str] | Callable[[str], str | None] | None
+DType: TypeAlias = str | type[Any] | np.dtype[Any]
+
+Rename: TypeAlias = Mapping[str, str | None] | Callable[[str], str | None] | None
 """From names in the file to paths in the module: a mapping (other names stay as they are), or a
-function (None leaves the tensor out)."""
+function. None leaves a tensor out."""
 
 
 class Match(NamedTuple):
@@ -65,7 +69,7 @@ class LoadPlan(Generic[M]):
         tied: path -> the path of the parameter that it is tied to.
         nbytes: bytes that are to be read.
         metadata: the free texts of the file.
-        warnings: oddities of the file that are no errors.
+        warnings: oddities that are no errors: of the file, or of how it fits.
         problems: every reason why :meth:`commit` would refuse.
     """
 
@@ -97,6 +101,7 @@ class LoadPlan(Generic[M]):
                 "the stored tensors do not fit the module; nothing was changed",
                 path=self._source.label,
                 problems=self.problems,
+                remedy="".join(f"Note: {note}. " for note in self.warnings).strip() or None,
             )
         by_path = {match.path: match for match in self.loaded}
 
@@ -112,6 +117,9 @@ class LoadPlan(Generic[M]):
             return self._source.load(param, match.name, match.dtype if changes else None)
 
         return _tree.rebuild(self._module, load)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         lines = [
@@ -151,11 +159,21 @@ class Rules:
         allow_unexpected: bool | None,
         skip_mismatched: bool,
         rename: Rename,
-        dtype: str,
+        dtype: DType,
     ) -> Rules:
         """The rules that the arguments of a load spell."""
-        if dtype not in ("keep", "cast", "file"):
-            dtype = _core.dtype_name(dtype)
+        if not isinstance(dtype, str) or dtype not in ("keep", "cast", "file"):
+            try:
+                dtype = _core.dtype_name(dtype)
+            except DeclarationError as error:
+                error.expected = f'"keep", "cast", "file", or {error.expected}'
+                raise
+        if not (rename is None or isinstance(rename, Mapping) or callable(rename)):
+            raise RecordError(
+                "this renames nothing",
+                expected="a mapping from names in the file to paths, or a function",
+                found=type(rename).__name__,
+            )
         return cls(
             allow_missing=not strict if allow_missing is None else allow_missing,
             allow_unexpected=not strict if allow_unexpected is None else allow_unexpected,
@@ -192,6 +210,7 @@ class _Planning(Generic[M]):
         self._loaded: list[Match] = []
         self._mismatched: dict[str, str] = {}
         self._tied: dict[str, str] = {}
+        self._notes = list(source.warnings)
         self._renamed = self._rename()
 
     def plan(self) -> LoadPlan[M]:
@@ -209,7 +228,11 @@ class _Planning(Generic[M]):
                 missing.append(first)
             # One value is loaded for all; the tensors of the others have to fit, too.
             for other, path, name in named[1:]:
-                self._fits(path, name, other)
+                if self._fits(path, name, other):
+                    self._dtype(path, name, other, self._entries[name][0])
+                self._notes.append(
+                    f"{name!r} is not read: {path!r} is tied to what {named[0][2]!r} is for"
+                )
         unexpected = [name for name in self._renamed.values() if name not in used]
         self._judge(missing, unexpected)
         return LoadPlan(
@@ -221,7 +244,7 @@ class _Planning(Generic[M]):
             tied=self._tied,
             nbytes=sum(match.nbytes for match in self._loaded),
             metadata=self._source.metadata,
-            warnings=tuple(self._source.warnings),
+            warnings=tuple(self._notes),
             problems=tuple(problem.text for problem in self._problems),
             _problems=tuple(self._problems),
             _source=self._source,
@@ -238,19 +261,20 @@ class _Planning(Generic[M]):
     def _rename(self) -> dict[str, str]:
         """Path in the module -> name in the file."""
         rename = self._rules.rename
+        if isinstance(rename, Mapping):
+            self._notes += [
+                f"rename names {name!r}, which is not in the file (its keys are names in the file)"
+                for name in rename
+                if name not in self._entries
+            ]
         renamed: dict[str, str] = {}
         for name in self._entries:
-            if rename is None:
-                path: str | None = name
-            elif callable(rename):
-                path = rename(name)
-            else:
-                path = rename.get(name, name)
+            path = self._path_of(name)
             if path is None:
                 continue
             if not isinstance(path, str):
                 raise RecordError(
-                    f"rename gives no path for {name!r}",
+                    f"there is no path for the tensor {name!r}",
                     path=self._source.label,
                     expected="a text, or None to leave the tensor out",
                     found=type(path).__name__,
@@ -263,6 +287,18 @@ class _Planning(Generic[M]):
                 continue
             renamed[path] = name
         return renamed
+
+    def _path_of(self, name: str) -> str | None:
+        rename = self._rules.rename
+        if rename is None:
+            return name
+        if isinstance(rename, Mapping):
+            return rename.get(name, name)
+        try:
+            return rename(name)
+        except Exception as error:
+            error.add_note(f"while renaming {name!r}")
+            raise
 
     def _fits(self, path: str, name: str, param: Param[Any]) -> bool:
         shape = tuple(self._entries[name][1])
@@ -350,7 +386,11 @@ class _Nearest:
         if self._left < 0:
             return ""
         # Often a whole prefix is missing or too much.
-        near = [known for known in self._names if _ends_alike(known, name)][:1]
+        near = [
+            known
+            for known in self._names
+            if _ends_alike(known, name) or known.casefold() == name.casefold()
+        ][:1]
         if not near:
             near = difflib.get_close_matches(name, self._names, n=1)
         return f" (nearest: {near[0]!r})" if near else ""

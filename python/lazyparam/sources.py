@@ -64,6 +64,10 @@ class DictSource:
     def __init__(self, arrays: Mapping[str, Any]) -> None:
         self.metadata: Mapping[str, str] = {}
         self.warnings: Sequence[str] = ()
+        if not isinstance(arrays, Mapping):
+            raise RecordError(
+                "a state dict is a mapping from paths to arrays", found=type(arrays).__name__
+            )
         for name, array in arrays.items():
             if isinstance(array, np.ma.MaskedArray):
                 raise RecordError(

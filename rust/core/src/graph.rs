@@ -1,11 +1,11 @@
 //! Who initialises what, and who waits for whom: the one lock of the slow path.
 //!
-//! Two relations, guarded by one mutex so that checking for a cycle and starting to wait are one
-//! step: *running* (cell → the thread whose turn it is) and *waiting* (thread → the cell it wants).
-//! A thread has at most one waiting edge, and an edge is added only if it closes no cycle, so
-//! walks end. The mutex is held for map look-ups only, never while anybody's code runs.
+//! Three relations, guarded by one mutex so that checking for a cycle and starting to wait are one
+//! step: *running* (cell → the thread whose turn it is), *waiting* (thread → the cell it wants) and
+//! *helping* (thread → the thread that waits until it is done). A wait is begun only if it closes
+//! no cycle. The mutex is held for map look-ups only, never while anybody's code runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -101,14 +101,43 @@ struct Running {
 struct Graph {
     running: BTreeMap<CellId, Running>,
     waiting: BTreeMap<Thread, CellId>,
+    helping: BTreeMap<Thread, Thread>,
     turns: u64,
 }
 
 static GRAPH: Mutex<Graph> = Mutex::new(Graph {
     running: BTreeMap::new(),
     waiting: BTreeMap::new(),
+    helping: BTreeMap::new(),
     turns: 0,
 });
+
+/// A number that is this thread's alone. Unlike an operating system's, it is never used twice.
+pub fn this_thread() -> u64 {
+    sync::thread_number()
+}
+
+/// On record that another thread waits until this one is done, for as long as this lives.
+///
+/// So a wait that would never end is seen also where it leads through threads that work for a
+/// thread that holds a turn.
+#[derive(Debug)]
+pub struct Helping(());
+
+impl Helping {
+    /// This thread works for `caller` (see [`this_thread`]), which waits for it.
+    pub fn of(caller: u64) -> Self {
+        let me = sync::thread_number();
+        sync::lock(&GRAPH).helping.insert(me, caller);
+        Self(())
+    }
+}
+
+impl Drop for Helping {
+    fn drop(&mut self) {
+        sync::lock(&GRAPH).helping.remove(&sync::thread_number());
+    }
+}
 
 /// What came of asking for a cell's turn.
 pub(crate) enum Claim {
@@ -176,24 +205,67 @@ pub(crate) fn stop_waiting() {
 }
 
 impl Graph {
-    /// The cells on the way from `wanted` back to a turn of `me`, if there is a way.
+    /// The cells on the way from `wanted` back to `me`, if there is a way.
     fn cycle_closed_by(&self, me: Thread, wanted: CellId) -> Option<Cycle> {
-        let mut turns = Vec::new();
-        let mut cell = wanted;
-        loop {
-            let turn = self.running.get(&cell)?;
-            turns.push(turn);
-            if turn.owner == me {
-                break;
-            }
-            cell = *self.waiting.get(&turn.owner)?;
+        let turn = self.running.get(&wanted)?;
+        let mut turns = vec![turn];
+        if !self.needs(turn.owner, me, &mut turns, &mut BTreeSet::new()) {
+            return None;
         }
         let mut cells = Vec::new();
         for turn in turns {
             self.name_needs_of(turn, &mut cells);
         }
-        cells.dedup();
+        // Sources are made on behalf of what is derived from them, under one name.
+        cells.dedup_by(|one, other| Arc::ptr_eq(one, other));
         Some(Cycle { cells })
+    }
+
+    /// Whether `thread` cannot go on before `me` does; if so, `turns` gains those on the way.
+    ///
+    /// It is as deep as there are threads that wait for each other.
+    fn needs<'a>(
+        &'a self,
+        thread: Thread,
+        me: Thread,
+        turns: &mut Vec<&'a Running>,
+        seen: &mut BTreeSet<Thread>,
+    ) -> bool {
+        if thread == me {
+            return true;
+        }
+        if !seen.insert(thread) {
+            return false;
+        }
+        let begun = turns.len();
+        let wanted = self
+            .waiting
+            .get(&thread)
+            .and_then(|cell| self.running.get(cell));
+        if let Some(turn) = wanted {
+            turns.push(turn);
+            if self.needs(turn.owner, me, turns, seen) {
+                return true;
+            }
+            turns.truncate(begun);
+        }
+        // It may be waiting for threads that work for it, and needs each of them.
+        let helpers = self.helping.iter().filter(|(_, caller)| **caller == thread);
+        for (&helper, _) in helpers {
+            turns.extend(self.first_turn_of(helper));
+            if self.needs(helper, me, turns, seen) {
+                return true;
+            }
+            turns.truncate(begun);
+        }
+        false
+    }
+
+    fn first_turn_of(&self, thread: Thread) -> Option<&Running> {
+        let turns = self.running.values();
+        turns
+            .filter(|turn| turn.owner == thread)
+            .min_by_key(|turn| turn.number)
     }
 
     /// The name of a turn, and of those that its owner has taken for its sake.

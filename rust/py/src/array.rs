@@ -156,7 +156,8 @@ fn check(backend: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>, plan: &Plan<Array
     };
     let (shape, name) = meta_of(backend, array)?;
     if *shape != *plan.shape {
-        let remedy = "A mapper that changes the shape says so: init_mapper(f, shape=...).";
+        let remedy = "An initialiser makes plan.shape; a mapper that changes the shape says so: \
+                      init_mapper(f, shape=...), load_mapper(f, stored_shape=...).";
         return differs(
             "shape",
             &shape_text(&plan.shape),
@@ -165,7 +166,7 @@ fn check(backend: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>, plan: &Plan<Array
         );
     }
     if Dtype::from_name(&name) != Some(plan.dtype) {
-        let remedy = "Make it with dtype=plan.dtype; a mapper that changes the dtype says so: \
+        let remedy = "An initialiser makes plan.dtype; a mapper that changes the dtype says so: \
                       init_mapper(f, dtype=...).";
         return differs("dtype", plan.dtype.name(), &name, remedy);
     }

@@ -4,13 +4,23 @@ use lazyparam_bytes::Dtype;
 use pyo3::prelude::*;
 
 use crate::errors::Raise;
+use crate::python;
 
 /// `Dtype` from a name, a NumPy dtype, or a scalar type.
 pub(crate) fn dtype_of(spec: &Bound<'_, PyAny>) -> PyResult<Dtype> {
     let name = named(spec)?;
-    let known = name
+    let name = name
         .as_deref()
-        .and_then(|name| Dtype::from_name(name.strip_prefix("torch.").unwrap_or(name)));
+        .map(|name| name.strip_prefix("torch.").unwrap_or(name));
+    let known = match name.and_then(Dtype::from_name) {
+        Some(dtype) => Some(dtype),
+        // "f4", "half", float: what NumPy makes of it.
+        None => python::HOST_DTYPE_NAME
+            .get(spec.py())?
+            .call1((spec,))?
+            .extract::<Option<String>>()?
+            .and_then(|name| Dtype::from_name(&name)),
+    };
     match known {
         Some(dtype) => Ok(dtype),
         None => {

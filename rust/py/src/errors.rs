@@ -143,9 +143,10 @@ fn fault_err(py: Python<'_>, fault: Fault) -> PyErr {
     }
 }
 
-/// `result`, its error saying which parameter it is about.
+/// `result`, its error saying which parameter it is about: its path if it has one, or a label.
 pub(crate) fn located<T>(
     py: Python<'_>,
+    label: &str,
     path: Option<&str>,
     result: Result<T, Failure>,
 ) -> PyResult<T> {
@@ -154,7 +155,7 @@ pub(crate) fn located<T>(
         // The user's exception comes first: if it takes no note, it goes without.
         let _ = python::LOCATE
             .get(py)
-            .and_then(|locate| locate.call1((error.value(py), path)));
+            .and_then(|locate| locate.call1((error.value(py), label, path)));
         error
     })
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use lazyparam_core::{Helping, this_thread};
 use pyo3::prelude::*;
 
 use crate::errors::Raise;
@@ -19,6 +20,8 @@ const STACK: usize = 16 << 20;
 /// The work of one call, shared by its threads.
 struct Crew<'a> {
     params: &'a [Py<Param>],
+    /// The thread that waits for the others.
+    caller: u64,
     next: AtomicUsize,
     bytes: AtomicUsize,
     stopped: Arc<AtomicBool>,
@@ -56,6 +59,7 @@ pub(crate) fn initialize(
     let workers = threads.min(params.len());
     let crew = Crew {
         params: &params,
+        caller: this_thread(),
         next: AtomicUsize::new(0),
         bytes: AtomicUsize::new(0),
         stopped: Arc::new(AtomicBool::new(false)),
@@ -103,6 +107,7 @@ impl Crew<'_> {
     /// attachment of a thread of our own costs as much as a small tensor.
     fn work(&self, helpers: usize) {
         let _leaving = Leaving(self);
+        let _helping = Helping::of(self.caller);
         gate::heed(self.stopped.clone());
         let done = gate::attached(|py| {
             let cx = Cx {

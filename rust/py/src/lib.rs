@@ -24,6 +24,13 @@ use pyo3::prelude::*;
 /// The core of lazyparam, in Rust.
 #[pymodule(gil_used = false)]
 mod _core {
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+
     #[pymodule_export]
     use crate::checkpoint::{Checkpoint, write_file};
     #[pymodule_export]

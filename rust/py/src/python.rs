@@ -44,3 +44,5 @@ pub(crate) static DRAFT: Function = Function::new("lazyparam.drafts", "Draft");
 pub(crate) static LOCATE: Function = Function::new("lazyparam.errors", "locate");
 /// `_host.numbers(data, dtype)`
 pub(crate) static HOST_NUMBERS: Function = Function::new("lazyparam._host", "numbers");
+/// `_host.dtype_name(spec)`
+pub(crate) static HOST_DTYPE_NAME: Function = Function::new("lazyparam._host", "dtype_name");

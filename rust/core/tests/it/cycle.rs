@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Barrier, Mutex};
+use std::thread;
 
-use lazyparam_core::{Bell, Cycle, OnceCell, Patience};
+use lazyparam_core::{Bell, Cycle, Helping, OnceCell, Patience, this_thread};
 
 use crate::cell::{Counting, Hurry, Polling, Refusal};
 use crate::toy::{ANON, label};
@@ -262,5 +263,70 @@ fn a_wait_that_was_given_up_closes_no_cycle_while_the_turn_it_was_for_goes_on() 
             a.get_or_try_init(&ANON, &mut Hurry, init).copied()
         });
         assert_eq!(results, [Ok(1), Ok(1)]);
+    });
+}
+
+/// A thread that holds a turn waits for threads that work for it; one of them wants the cell.
+#[test]
+fn a_helper_that_needs_what_its_caller_holds_is_refused() {
+    watched(|| {
+        let (held, own) = (OnceCell::<u8>::new(), OnceCell::<u8>::new());
+        let (name_held, name_own) = (label("held"), label("own"));
+        let caller = this_thread();
+        let made = held.get_or_try_init(&name_held, &mut Hurry, || {
+            thread::scope(|scope| {
+                let helper = scope.spawn(|| {
+                    let _helping = Helping::of(caller);
+                    let of_own = own.get_or_try_init(&name_own, &mut Hurry, || {
+                        let wanted = held.get_or_try_init(&name_held, &mut Hurry, || Ok(0));
+                        wanted.copied()
+                    });
+                    of_own.copied()
+                });
+                helper.join().unwrap()
+            })
+        });
+        assert_eq!(made, Err(Refusal::Cycle(cycle(&["held", "own"]))));
+    });
+}
+
+/// The same, closed by a third thread that wants what the caller holds and holds what the helper
+/// wants.
+#[test]
+fn a_loop_through_a_helper_is_seen_from_outside() {
+    watched(|| {
+        let (a, b) = (OnceCell::<u8>::new(), OnceCell::<u8>::new());
+        let (name_a, name_b) = (label("a"), label("b"));
+        let naps = AtomicUsize::new(0);
+        let both = Barrier::new(2);
+        thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                let caller = this_thread();
+                let made = a.get_or_try_init(&name_a, &mut Hurry, || {
+                    both.wait();
+                    thread::scope(|inner| {
+                        let helper = inner.spawn(|| {
+                            let _helping = Helping::of(caller);
+                            let mut counting = Counting(&naps);
+                            b.get_or_try_init(&name_b, &mut counting, || Ok(2)).copied()
+                        });
+                        helper.join().unwrap()
+                    })
+                });
+                made.copied()
+            });
+            let second = scope.spawn(|| {
+                let made = b.get_or_try_init(&name_b, &mut Hurry, || {
+                    both.wait();
+                    until(|| naps.load(SeqCst) == 1);
+                    a.get_or_try_init(&name_a, &mut Hurry, || Ok(1)).copied()
+                });
+                made.copied()
+            });
+            let refused = second.join().unwrap();
+            assert_eq!(refused, Err(Refusal::Cycle(cycle(&["a", "b"]))));
+            // Once that is refused, the helper has its turn, and the caller its value.
+            assert_eq!(first.join().unwrap(), Ok(2));
+        });
     });
 }

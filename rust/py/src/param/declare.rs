@@ -5,9 +5,11 @@ use std::sync::Arc;
 use lazyparam_bytes::{Dtype, shape};
 use lazyparam_core::{Lazy, Origin, Param as Core, Plan, Shape, Value};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyString, PyType};
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDict, PyFrozenSet, PyFunction, PySet, PyString, PyType,
+};
 
-use super::Param;
+use super::{Param, name_of};
 use crate::array::{Array, backend, meta_of, owned_by};
 use crate::device::{Device, device_of};
 use crate::dtype::dtype_of;
@@ -43,7 +45,10 @@ impl Param {
                     draw.check(py, &dims, dtype)?;
                     Origin::Draw(draw)
                 }
-                Err(_) if init.is_callable() => Origin::Call(init.clone().unbind()),
+                Err(_) if init.is_callable() => {
+                    refuse_uncalled(init)?;
+                    Origin::Call(init.clone().unbind())
+                }
                 Err(_) => {
                     return Err(Raise::new("DeclarationError", "this is not an initialiser")
                         .expected("one of lazyparam.init, or a function of the plan")
@@ -109,6 +114,25 @@ impl Param {
     }
 }
 
+/// Refuse `lazyparam.init.zeros` where `lazyparam.init.zeros()` is meant.
+fn refuse_uncalled(init: &Bound<'_, PyAny>) -> PyResult<()> {
+    let is_ours = init.is_instance_of::<PyFunction>()
+        && init
+            .getattr("__module__")
+            .is_ok_and(|module| module.eq("lazyparam.init").unwrap_or(false));
+    if !is_ours {
+        return Ok(());
+    }
+    let name = name_of(init);
+    Err(Raise::new(
+        "DeclarationError",
+        "this makes an initialiser and is none itself",
+    )
+    .found(format!("lazyparam.init.{name}"))
+    .remedy(format!("Call it: init={name}(...)."))
+    .err(init.py()))
+}
+
 /// A shape from an int or a sequence of ints.
 pub(super) fn shape_of(spec: &Bound<'_, PyAny>) -> PyResult<Shape> {
     let py = spec.py();
@@ -140,9 +164,15 @@ pub(super) fn shape_of(spec: &Bound<'_, PyAny>) -> PyResult<Shape> {
             }),
         }
     };
-    let is_text = spec.is_instance_of::<PyString>();
+    // What can be walked, but is no sequence of extents.
+    let is_other = spec.is_instance_of::<PyString>()
+        || spec.is_instance_of::<PyBytes>()
+        || spec.is_instance_of::<PyByteArray>()
+        || spec.is_instance_of::<PySet>()
+        || spec.is_instance_of::<PyFrozenSet>()
+        || spec.is_instance_of::<PyDict>();
     let axes = match spec.try_iter() {
-        Ok(axes) if !is_text => axes,
+        Ok(axes) if !is_other => axes,
         _ if spec.hasattr("__index__")? => return Ok(Shape::from([axis(spec)?])),
         _ => return Err(wrong("this is not a shape")),
     };

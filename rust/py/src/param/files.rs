@@ -11,7 +11,7 @@ use super::declare::{id_of, state_of, state_over};
 use crate::array::{Array, Read, Step};
 use crate::checkpoint::{Checkpoint, Mode};
 use crate::dtype::dtype_of;
-use crate::errors::{Failure, Raise, located};
+use crate::errors::{Failure, Raise};
 use crate::gate::Cx;
 
 #[pymethods]
@@ -35,9 +35,8 @@ impl Param {
         dtype: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let py = tensor.py();
-        let source = located(
+        let source = self.located(
             py,
-            self.path().as_deref(),
             state_over(tensor, self.core.device()).map_err(Failure::from),
         )?;
         self.loaded(py, source, dtype.map(dtype_of).transpose()?, id)
@@ -85,11 +84,7 @@ impl Param {
     fn transform_for_save(&self, py: Python<'_>) -> PyResult<Self> {
         let cx = Cx::new(py);
         let value = self.try_with(py, |label| self.core.transform_for_save(label, cx))?;
-        let state = located(
-            py,
-            Some(&self.label()),
-            state_of(value, py).map_err(Failure::from),
-        )?;
+        let state = self.located(py, state_of(value, py).map_err(Failure::from))?;
         let device = self.core.device().clone();
         let core = Core::over(self.core.id(), state, device, self.core.requires_grad());
         Ok(self.next(core))

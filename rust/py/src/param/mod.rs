@@ -99,7 +99,12 @@ impl Param {
         T: 'a,
     {
         let label = Some(self.label());
-        located(py, label.as_deref(), work(&label))
+        self.located(py, work(&label))
+    }
+
+    /// `result`, its error saying that it is about this parameter.
+    fn located<T>(&self, py: Python<'_>, result: Result<T, Failure>) -> PyResult<T> {
+        located(py, &self.label(), self.path().as_deref(), result)
     }
 }
 
