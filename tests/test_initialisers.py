@@ -72,7 +72,11 @@ def test_constants_of_different_kinds_are_different() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "dtype"), [(300, "uint8"), (-1, "uint8"), (0.5, "int32"), (1e5, "float16"), (2, bool)]
+    ("value", "dtype"),
+    [
+        *((300, "uint8"), (-1, "uint8"), (0.5, "int32"), (1e5, "float16"), (2, bool)),
+        *((1e4, "float8_e4m3fn"), (1e6, "float8_e5m2"), (100, "float4_e2m1fn")),
+    ],
 )
 def test_a_constant_that_does_not_fit_is_refused_at_declaration(value, dtype) -> None:
     with pytest.raises(lp.DeclarationError, match="does not fit"):

@@ -5,6 +5,7 @@ ml_dtypes (bfloat16, the fp8, fp6 and fp4 types) is imported when one of its typ
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,22 +74,31 @@ def element(value: complex, name: str) -> bytes:
         OverflowError: if the dtype cannot hold it.
     """
     kind = dtype(name)
-    if isinstance(value, complex) and kind.kind != "c":
-        if value.imag:
-            raise OverflowError(f"{value!r} does not fit {name}")
-        value = value.real
+    real = complex(value).real
+    if kind.kind != "c" and isinstance(value, complex) and not value.imag:
+        value = real
     if kind.kind in "iu" and isinstance(value, int):
-        limits = np.iinfo(kind)
-        if not limits.min <= value <= limits.max:
-            raise OverflowError(f"{value!r} does not fit {name}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        held = np.asarray(value).astype(kind) if kind.kind != "V" else np.asarray(value, kind)
-    wide = held.astype(np.complex128)
-    if np.isfinite(complex(value)) and not np.isfinite(wide):
+        fits = bool(np.iinfo(kind).min <= value <= np.iinfo(kind).max)
+    elif kind.kind in "biu":
+        fits = math.isfinite(real) and np.asarray(value).astype(kind).item() == value
+    elif isinstance(value, complex) and kind.kind != "c":
+        fits = False
+    else:
+        largest = _largest(kind)
+        parts = (abs(part) for part in (real, complex(value).imag) if math.isfinite(part))
+        fits = all(part <= largest for part in parts)
+    if not fits:
         raise OverflowError(f"{value!r} does not fit {name}")
-    if kind.kind in "biu" and held.item() != value:
-        raise OverflowError(f"{value!r} does not fit {name}")
-    return held.tobytes()
+    return np.asarray(value, None if kind.kind != "V" else kind).astype(kind).tobytes()
+
+
+def _largest(kind: np.dtype[Any]) -> float:
+    """The largest number of a dtype of floats or complex numbers."""
+    if kind.kind != "V" and not kind.name.startswith("float8"):
+        return float(np.finfo(kind).max)
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(kind).max)
 
 
 def numbers(data: Any, name: str | None) -> np.ndarray[Any, Any]:

@@ -39,15 +39,6 @@ pub(crate) fn dtype_of(spec: &Bound<'_, PyAny>) -> PyResult<Dtype> {
     }
 }
 
-/// Whether NumPy has the type from ml_dtypes only.
-pub(crate) fn needs_ml_dtypes(dtype: Dtype) -> bool {
-    use Dtype::{BF16, F4, F6E2M3, F6E3M2, F8E4M3, F8E4M3Fnuz, F8E5M2, F8E5M2Fnuz, F8E8M0};
-    matches!(
-        dtype,
-        BF16 | F4 | F6E2M3 | F6E3M2 | F8E4M3 | F8E4M3Fnuz | F8E5M2 | F8E5M2Fnuz | F8E8M0
-    )
-}
-
 /// The name a dtype goes by: a text itself, `np.dtype("f4").name`, `np.float32.__name__`,
 /// `str(torch.float32)`.
 fn named(spec: &Bound<'_, PyAny>) -> PyResult<Option<String>> {

@@ -1,10 +1,10 @@
 //! `Init`: a native initialiser, as an immutable value.
 
 use lazyparam_bytes::{Buffer, Dtype, fill, shape};
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::dtype::needs_ml_dtypes;
 use crate::errors::{Raise, shape_text, store_err};
 use crate::gate::{self, Cx};
 use crate::python;
@@ -110,8 +110,11 @@ impl Draw {
                     .found(dtype.name())
                     .err(py))
             }
-            // The types of ml_dtypes are looked at when they are needed, not at declaration.
-            Self::Constant(value) if !needs_ml_dtypes(dtype) => element(py, value, dtype).map(drop),
+            Self::Constant(value) => match element(py, value, dtype) {
+                // Where ml_dtypes is not installed, the value cannot be made, but be declared.
+                Err(error) if !error.is_instance_of::<PyImportError>(py) => Err(error),
+                _ => Ok(()),
+            },
             _ => Ok(()),
         }
     }
