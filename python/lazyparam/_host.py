@@ -77,12 +77,12 @@ def element(value: complex, name: str) -> bytes:
     real = complex(value).real
     if kind.kind != "c" and isinstance(value, complex) and not value.imag:
         value = real
-    if kind.kind in "iu" and isinstance(value, int):
+    if kind.kind != "c" and isinstance(value, complex):
+        fits = False
+    elif kind.kind in "iu" and isinstance(value, int):
         fits = bool(np.iinfo(kind).min <= value <= np.iinfo(kind).max)
     elif kind.kind in "biu":
         fits = math.isfinite(real) and np.asarray(value).astype(kind).item() == value
-    elif isinstance(value, complex) and kind.kind != "c":
-        fits = False
     else:
         largest = _largest(kind)
         parts = (abs(part) for part in (real, complex(value).imag) if math.isfinite(part))
@@ -98,7 +98,7 @@ def _largest(kind: np.dtype[Any]) -> float:
         return float(np.finfo(kind).max)
     import ml_dtypes
 
-    return float(ml_dtypes.finfo(kind).max)
+    return float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
 
 
 def numbers(data: Any, name: str | None) -> np.ndarray[Any, Any]:
