@@ -78,6 +78,6 @@ def run(scale: Scale) -> list[Row]:
         row("p.val()", "p.is_tied_to(p)", 1.4),
         row("p.val()", "o.slot"),
         row("p.value", "p.requires_grad"),
-        row("p.value", "o.slot", 1.2),
+        row("p.value", "o.slot"),
         row("p.value", "o.cached"),
     ]
