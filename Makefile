@@ -56,9 +56,11 @@ wheel: $(VENV)/build ## build the wheel in release mode and install it into .ven
 	@$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(WHEELS)/lazyparam-*.whl
 	@$(BIN)/python -m pip install --quiet $(WHEELS)/lazyparam-*.whl
 
-stress: $(VENV)/test wheel ## the whole pytest suite 20 times, threads switched every microsecond
-	@for round in $$(seq 20); do \
-	  echo "== round $$round"; $(BIN)/python -m pytest -q -x --switch-interval=1e-6 || exit 1; done
+stress: $(VENV)/test wheel ## both suites 20 times in a row, Python threads switched every microsecond
+	@for round in $$(seq 20); do echo "== round $$round"; \
+	  cargo test --workspace --locked --quiet || exit 1; \
+	  $(BIN)/python -m pytest -q -x --switch-interval=1e-6 --ignore tests/test_minilm.py || exit 1; \
+	done
 
 bench: $(VENV)/bench wheel ## print the ratios of the README, measured here
 	@echo "== benchmarks"
