@@ -143,21 +143,14 @@ fn fault_err(py: Python<'_>, fault: Fault) -> PyErr {
     }
 }
 
-/// `result`, its error saying which parameter it is about: its path if it has one, or a label.
-pub(crate) fn located<T>(
-    py: Python<'_>,
-    label: &str,
-    path: Option<&str>,
-    result: Result<T, Failure>,
-) -> PyResult<T> {
-    result.map_err(|failure| {
-        let error = failure.into_err(py);
-        // The user's exception comes first: if it takes no note, it goes without.
-        let _ = python::LOCATE
-            .get(py)
-            .and_then(|locate| locate.call1((error.value(py), label, path)));
-        error
-    })
+/// The exception for a failure, saying which parameter it is about: by its path, or by a label.
+pub(crate) fn about(py: Python<'_>, failure: Failure, label: &str, path: Option<&str>) -> PyErr {
+    let error = failure.into_err(py);
+    // The user's exception comes first: if it takes no note, it goes without.
+    let _ = python::LOCATE
+        .get(py)
+        .and_then(|locate| locate.call1((error.value(py), label, path)));
+    error
 }
 
 /// The exception for a store error: an `OSError` of the right kind, or one of ours.

@@ -13,8 +13,6 @@ use crate::init::{Draw, Init};
 
 #[pymethods]
 impl Param {
-    // ---- free: never runs an initialiser, never waits ------------------------------------------
-
     /// Identity, an unsigned 64-bit number. Kept by every verb but a load that brings its own.
     #[getter]
     fn id(&self) -> u64 {

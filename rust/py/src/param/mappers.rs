@@ -4,7 +4,7 @@ use lazyparam_core::Mappers;
 use pyo3::prelude::*;
 
 use super::declare::shape_of;
-use super::{Param, callable};
+use super::{Param, check_mapper};
 use crate::array::{Array, Step};
 use crate::gate::Cx;
 
@@ -82,7 +82,7 @@ impl Param {
         change: impl FnOnce(Mappers<Array>, Option<Step>) -> Mappers<Array>,
     ) -> PyResult<Self> {
         if let Some(f) = &f {
-            callable(f.bind(py), "a mapper")?;
+            check_mapper(f.bind(py))?;
         }
         let cx = Cx::new(py);
         let mappers = change(self.core.mappers().share(cx), f.map(Step::Map));

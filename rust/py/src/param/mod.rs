@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::array::{Array, Step};
-use crate::errors::{Failure, Raise, located};
+use crate::errors::{Failure, Raise, about};
 use crate::gate::Cx;
 use crate::pickle::{self, CopyMemo};
 
@@ -104,7 +104,7 @@ impl Param {
 
     /// `result`, its error saying that it is about this parameter.
     fn located<T>(&self, py: Python<'_>, result: Result<T, Failure>) -> PyResult<T> {
-        located(py, &self.label(), self.path().as_deref(), result)
+        result.map_err(|failure| about(py, failure, &self.label(), self.path().as_deref()))
     }
 }
 
@@ -125,22 +125,19 @@ pub(crate) fn name_of(function: &Bound<'_, PyAny>) -> String {
     name.unwrap_or_else(|_| "?".to_owned())
 }
 
-fn callable(f: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
+/// Refuse a mapper that cannot be called.
+fn check_mapper(f: &Bound<'_, PyAny>) -> PyResult<()> {
     if f.is_callable() {
         return Ok(());
     }
-    Err(Raise::new(
-        "DeclarationError",
-        format!("{what} is a function from array to array"),
-    )
-    .found(f.get_type().name()?.to_string())
-    .err(f.py()))
+    let problem = "a mapper is a function from array to array";
+    Err(Raise::new("DeclarationError", problem)
+        .found(f.get_type().name()?.to_string())
+        .err(f.py()))
 }
 
 #[pymethods]
 impl Param {
-    // ---- what Python asks ----------------------------------------------------------------------------
-
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let path = self
             .path()

@@ -11,8 +11,6 @@ use crate::python;
 
 #[pymethods]
 impl Param {
-    // ---- may bring the value into being ----------------------------------------------------------
-
     /// The value. Waits, detached, if another thread is making it.
     ///
     /// Args:

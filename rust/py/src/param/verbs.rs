@@ -4,7 +4,7 @@ use lazyparam_core::Change;
 use pyo3::prelude::*;
 
 use super::declare::{checked, shape_of};
-use super::{Param, callable};
+use super::{Param, check_mapper};
 use crate::array::{Array, Step};
 use crate::device::device_of;
 use crate::dtype::dtype_of;
@@ -12,8 +12,6 @@ use crate::gate::Cx;
 
 #[pymethods]
 impl Param {
-    // ---- verbs: each returns a new parameter -------------------------------------------------------
-
     /// The parameter whose stored value is ``f`` of this one's. Lazy stays lazy.
     ///
     /// Args:
@@ -106,7 +104,7 @@ impl Param {
 
 impl Param {
     fn mapped(&self, f: Py<PyAny>, change: Change<Array>, py: Python<'_>) -> PyResult<Self> {
-        callable(f.bind(py), "a mapper")?;
+        check_mapper(f.bind(py))?;
         let cx = Cx::new(py);
         let core = self.try_with(py, |label| self.core.map(Step::Map(f), change, label, cx))?;
         Ok(self.next(core))
