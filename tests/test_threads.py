@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -302,24 +301,6 @@ def test_random_graphs_of_initialisers_without_cycles_never_report_one() -> None
         values = race([lambda order=order, read=read: read(order) for order in orders])
         assert all(value == values[0] for value in values)
         assert (runs == 1).all()
-
-
-def test_a_forked_child_reads_what_was_ready_and_makes_what_was_not() -> None:
-    if not hasattr(os, "fork"):
-        pytest.skip("needs fork")
-    code = textwrap.dedent(
-        """
-        import os, sys, lazyparam as lp
-        ready, lazy = lp.Param(2, lp.init.ones()), lp.Param(2, lp.init.ones())
-        ready.val()
-        child = os.fork()
-        if child == 0:
-            good = ready.val().sum() == lazy.val().sum() == 2
-            os._exit(0 if good else 1)
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        """
-    )
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
 def test_two_params_alike_without_names_are_two_in_the_message() -> None:

@@ -139,6 +139,20 @@ impl Drop for Helping {
     }
 }
 
+/// To be called in a child process by the one thread it has, the one that forked.
+///
+/// Turns of threads that have not come along will never end, so they are forgotten, and their
+/// cells are empty; a turn of this thread (it forked in an initialiser) goes on. Whoever forks
+/// sees to it that no other thread is changing the graph: under Python, threads do so only while
+/// they are attached, and one that forks is attached alone.
+pub fn after_fork_in_child() {
+    let me = sync::thread_number();
+    let mut graph = sync::lock(&GRAPH);
+    graph.running.retain(|_, turn| turn.owner == me);
+    graph.waiting.clear();
+    graph.helping.clear();
+}
+
 /// What came of asking for a cell's turn.
 pub(crate) enum Claim {
     /// It is yours: initialise, and let go of it.

@@ -23,7 +23,7 @@ mod sync;
 pub mod value;
 
 pub use cell::{Block, OnceCell, Patience};
-pub use graph::{Bell, Cycle, Helping, Label, this_thread};
+pub use graph::{Bell, Cycle, Helping, Label, after_fork_in_child, this_thread};
 pub use lazy::{Lazy, Memo, Origin, Part, Recipe};
 pub use mapper::Mappers;
 pub use param::{Change, Param};

@@ -107,9 +107,9 @@ impl Crew<'_> {
     /// attachment of a thread of our own costs as much as a small tensor.
     fn work(&self, helpers: usize) {
         let _leaving = Leaving(self);
-        let _helping = Helping::of(self.caller);
         gate::heed(self.stopped.clone());
         let done = gate::attached(|py| {
+            let _helping = Helping::of(self.caller);
             let cx = Cx {
                 threads: helpers,
                 ..Cx::new(py)

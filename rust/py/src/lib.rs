@@ -9,6 +9,7 @@ mod checkpoint;
 mod device;
 mod dtype;
 mod errors;
+mod fork;
 mod gate;
 mod init;
 mod initialize;
@@ -28,7 +29,8 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.add("__version__", env!("CARGO_PKG_VERSION"))
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        crate::fork::register(module.py())
     }
 
     #[pymodule_export]

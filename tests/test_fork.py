@@ -1,0 +1,122 @@
+"""A forked child: what was being made in the parent is made anew, and nobody waits for ghosts."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+
+import pytest
+
+from tests import checkpoint_files as files
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+PRELUDE = """
+    import os, sys, threading, time, warnings
+    import numpy as np
+    import lazyparam as lp
+
+    warnings.simplefilter("ignore", DeprecationWarning)  # forks of several threads, from 3.12 on
+
+    def in_child(work):
+        child = os.fork()
+        if child == 0:
+            try:
+                work()
+            except BaseException as error:
+                print(repr(error), file=sys.stderr, flush=True)
+                os._exit(1)
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    class Held:
+        def __init__(self):
+            self.running, self.finish = threading.Event(), threading.Event()
+        def __call__(self, plan):
+            self.running.set()
+            assert self.finish.wait(30)
+            return np.ones(plan.shape, plan.dtype)
+"""
+
+SCENES = {
+    "a param that was ready": """
+        p, q = lp.Param(2, lp.init.ones()), lp.Param(2, lp.init.ones())
+        p.val()
+        def work():
+            assert p.is_initialized and p.val().sum() == q.val().sum() == 2
+    """,
+    "a param that another thread was making": """
+        init = Held()
+        p = lp.Param(2, init)
+        derived = p.init_mapper(lambda a: a + 1)
+        threads = [threading.Thread(target=r, daemon=True) for r in (p.val, derived.val)]
+        for thread in threads: thread.start()
+        init.running.wait(30)
+        def work():
+            init.finish.set()
+            assert derived.val(timeout=20).tolist() == [2, 2]
+            assert p.val(timeout=20).tolist() == [1, 1]
+    """,
+    "a param that initialize was making": """
+        init = Held()
+        model = lp.Module()
+        model.ps = [lp.Param(2, init), lp.Param(2, init), lp.Param(2, lp.init.ones())]
+        threading.Thread(target=model.initialize, daemon=True).start()
+        init.running.wait(30)
+        def work():
+            init.finish.set()
+            assert sum(p.val(timeout=20).sum() for p in model.ps) == 6
+            model.initialize(progress=False)
+    """,
+    "a param whose initialiser forks": """
+        codes = []
+        def init(plan):
+            def inner():
+                try:
+                    p.val()
+                except lp.LazyCycleError:
+                    return
+                raise AssertionError("the turn was lost")
+            codes.append(in_child(inner))
+            return np.ones(plan.shape, plan.dtype)
+        p = lp.Param(2, init)
+        p.val()
+        assert codes == [0]
+        def work():
+            assert p.val().sum() == 2
+    """,
+}
+
+
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
+def test_a_forked_child_reads(scene: str) -> None:
+    """B01: the child makes for itself what the parent had not finished."""
+    lines = (PRELUDE, scene, "sys.exit(in_child(work))")
+    done = files.run_python("\n".join(map(textwrap.dedent, lines)))
+    assert done.returncode == 0, done.stderr
+
+
+def test_many_forks_beside_busy_threads_all_read() -> None:
+    code = """
+    stop = threading.Event()
+    board = [lp.Param(8, lp.init.ones())]
+    def busy():
+        while not stop.is_set():
+            board[0] = lp.Param(8, lp.init.ones()).init_mapper(lambda a: a * 2)
+            for _ in range(3):
+                board[0].init_mapper(lambda a: a + 1).val()
+    # Started before the forks: CPython itself hangs where one meets a thread that is starting.
+    for _ in range(3):
+        threading.Thread(target=busy, daemon=True).start()
+    time.sleep(0.1)
+    shared = lp.Param(8, lp.init.ones())
+    mine = shared.init_mapper(lambda a: a + 1)
+    def work():
+        assert mine.val(timeout=20).sum() == 16
+        assert board[0].val(timeout=20).sum() in (8, 16)
+    codes = [in_child(work) for _ in range(60)]
+    stop.set()
+    assert codes == [0] * 60, codes
+"""
+    done = files.run_python(textwrap.dedent(PRELUDE) + textwrap.dedent(code))
+    assert done.returncode == 0, done.stderr
