@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use lazyparam_core::{Change, Memo, Origin};
+use lazyparam_core::{Change, Memo, Origin, Recipe};
 
 use crate::toy::{
     ANON, HERE, NUMPY, Oops, P, THERE, Toy, World, call, declared, fresh, read, twice,
@@ -206,4 +206,36 @@ fn clones_stay_tied_through_moves_and_loads_of_the_handle() {
         [&one, &other].map(|each| read(&each.to_device(&THERE, &ANON, &world).unwrap(), &world));
     assert_eq!(away, [values.clone(), values]);
     assert_eq!(runs.load(SeqCst), 1);
+}
+
+/// B55: what is derived from a value, or copied from it, never writes to it.
+#[test]
+fn no_transformation_reaches_the_value_of_a_clone() {
+    let world = World::default();
+    let (_, origin) = fresh();
+    let param = declared(HERE, origin);
+    let clone = param.share(&world);
+    let before = read(&clone, &world);
+    let copy = independent(&param, &world);
+    for changed in [doubled(&param, &world), doubled(&copy, &world)] {
+        assert_ne!(read(&changed, &world), before);
+    }
+    assert_eq!(read(&clone, &world), before);
+    assert_eq!(read(&param, &world), before);
+}
+
+/// B58: recipes are data, so the same declaration elsewhere gives the same value.
+#[test]
+fn a_lazy_param_can_be_declared_again_from_its_recipe() {
+    let world = World::default();
+    let param = declared(HERE, Origin::Draw(7));
+    let Some(recipe) = param.state().recipe() else {
+        panic!("it is lazy")
+    };
+    let Recipe::Origin(Origin::Draw(draw)) = &*recipe else {
+        panic!("it is drawn")
+    };
+    let again = declared(THERE, Origin::Draw(*draw));
+    assert!(!param.is_initialized());
+    assert_eq!(read(&again, &world), read(&param, &world));
 }

@@ -250,3 +250,24 @@ fn clones_of_a_loaded_param_are_tied() {
     assert!(loaded.is_initialized());
     assert_eq!(world.diary(), ["read on here"]);
 }
+
+/// B39: a shape that is not the stored one is refused, whatever else, and the target keeps its value.
+#[test]
+fn a_load_of_another_shape_is_refused_and_the_target_keeps_its_value() {
+    let world = World::default();
+    let (runs, origin) = fresh();
+    let target = declared(HERE, origin);
+    for ready in [false, true] {
+        if ready {
+            assert_eq!(read(&target, &world)[0], 10.0);
+        }
+        let refused = load(&target, stored(&[3, 2], false), &world);
+        assert!(matches!(
+            refused,
+            Err(Oops::Fault(Fault::StoredShape { .. }))
+        ));
+        assert_eq!(target.is_initialized(), ready);
+    }
+    assert_eq!(read(&target, &world)[0], 10.0);
+    assert_eq!(runs.load(SeqCst), 1);
+}
