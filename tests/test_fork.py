@@ -106,8 +106,9 @@ def test_many_forks_beside_busy_threads_all_read() -> None:
             for _ in range(3):
                 board[0].init_mapper(lambda a: a + 1).val()
     # Started before the forks: CPython itself hangs where one meets a thread that is starting.
-    for _ in range(3):
-        threading.Thread(target=busy, daemon=True).start()
+    threads = [threading.Thread(target=busy) for _ in range(3)]
+    for thread in threads:
+        thread.start()
     time.sleep(0.1)
     shared = lp.Param(8, lp.init.ones())
     mine = shared.init_mapper(lambda a: a + 1)
@@ -116,6 +117,8 @@ def test_many_forks_beside_busy_threads_all_read() -> None:
         assert board[0].val(timeout=20).sum() in (8, 16)
     codes = [in_child(work) for _ in range(60)]
     stop.set()
+    for thread in threads:
+        thread.join()
     assert codes == [0] * 60, codes
 """
     done = files.run_python(textwrap.dedent(PRELUDE) + textwrap.dedent(code))
