@@ -3,6 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::exit;
+
 /// Have Python call the core in every forked child, where there are forks.
 ///
 /// Nothing is done before a fork: Python may run other threads between such a hook and the fork
@@ -20,4 +22,5 @@ pub(crate) fn register(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 fn after_fork_in_child() {
     lazyparam_core::after_fork_in_child();
+    exit::after_fork_in_child();
 }

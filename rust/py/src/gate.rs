@@ -9,6 +9,8 @@ use lazyparam_core::Bell;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 
+use crate::exit;
+
 /// How long a wait goes on before signals and clocks are looked at.
 const SLICE: Duration = Duration::from_millis(50);
 
@@ -63,7 +65,11 @@ pub(crate) fn processors() -> usize {
 
 /// Run `work` detached: other Python threads run meanwhile.
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
-    py.detach(work)
+    py.detach(|| {
+        let done = work();
+        exit::stay_away_if_gone();
+        done
+    })
 }
 
 /// Run `work` attached, from a thread of our own; None if the interpreter is shutting down.
@@ -94,6 +100,7 @@ pub(crate) fn heed(stopped: Arc<AtomicBool>) {
 /// deadline has passed.
 pub(crate) fn poll(cx: Cx<'_>) -> PyResult<()> {
     cx.py.check_signals()?;
+    exit::refuse_to_wait()?;
     let stopped = STOPPED.with_borrow(|flag| flag.as_ref().map(Arc::clone));
     if stopped.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
         return Err(PyKeyboardInterrupt::new_err("initialize() was stopped"));

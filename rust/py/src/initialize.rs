@@ -8,6 +8,7 @@ use lazyparam_core::{Helping, this_thread};
 use pyo3::prelude::*;
 
 use crate::errors::Raise;
+use crate::exit;
 use crate::gate::{self, Cx};
 use crate::param::Param;
 
@@ -107,6 +108,7 @@ impl Crew<'_> {
     /// attachment of a thread of our own costs as much as a small tensor.
     fn work(&self, helpers: usize) {
         let _leaving = Leaving(self);
+        exit::work_for(self.caller);
         gate::heed(self.stopped.clone());
         let done = gate::attached(|py| {
             let _helping = Helping::of(self.caller);

@@ -9,6 +9,7 @@ mod checkpoint;
 mod device;
 mod dtype;
 mod errors;
+mod exit;
 mod fork;
 mod gate;
 mod init;
@@ -30,6 +31,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        crate::exit::register(module.py())?;
         crate::fork::register(module.py())
     }
 

@@ -18,6 +18,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::array::{Array, Step};
 use crate::errors::{Failure, Raise, about};
+use crate::exit::Inside;
 use crate::gate::Cx;
 use crate::pickle::{self, CopyMemo};
 
@@ -98,6 +99,7 @@ impl Param {
     where
         T: 'a,
     {
+        let _inside = Inside::enter(py);
         let label = Some(self.label());
         self.located(py, work(&label))
     }
