@@ -1,11 +1,11 @@
 //! Load and save mappers: what is done to a value on its way from a file and to a file.
 
-use lazyparam_core::Mappers;
+use lazyparam_core::{Mappers, Shape};
 use pyo3::prelude::*;
 
 use super::declare::shape_of;
-use super::{Param, check_mapper};
-use crate::array::{Array, Step};
+use super::{Param, mapper_step};
+use crate::array::Array;
 use crate::gate::Cx;
 
 #[pymethods]
@@ -24,10 +24,9 @@ impl Param {
         stored_shape: Option<&Bound<'_, PyAny>>,
         py: Python<'_>,
     ) -> PyResult<Self> {
-        let stored = stored_shape.map(shape_of).transpose()?;
-        self.remapped(py, Some(f), |mappers, step| match step {
-            Some(step) => mappers.and_load(step, stored),
-            None => mappers,
+        let step = mapper_step(f, py)?;
+        self.remapped(stored_shape, py, |mappers, stored| {
+            mappers.and_load(step, stored)
         })
     }
 
@@ -42,10 +41,9 @@ impl Param {
         stored_shape: Option<&Bound<'_, PyAny>>,
         py: Python<'_>,
     ) -> PyResult<Self> {
-        let stored = stored_shape.map(shape_of).transpose()?;
-        self.remapped(py, Some(f), |mappers, step| match step {
-            Some(step) => mappers.and_save(step, stored),
-            None => mappers,
+        let step = mapper_step(f, py)?;
+        self.remapped(stored_shape, py, |mappers, stored| {
+            mappers.and_save(step, stored)
         })
     }
 
@@ -57,8 +55,10 @@ impl Param {
         stored_shape: Option<&Bound<'_, PyAny>>,
         py: Python<'_>,
     ) -> PyResult<Self> {
-        let stored = stored_shape.map(shape_of).transpose()?;
-        self.remapped(py, f, |mappers, step| mappers.only_load(step, stored))
+        let step = f.map(|f| mapper_step(f, py)).transpose()?;
+        self.remapped(stored_shape, py, |mappers, stored| {
+            mappers.only_load(step, stored)
+        })
     }
 
     /// Make ``f`` the only save mapper; None removes them all.
@@ -69,23 +69,24 @@ impl Param {
         stored_shape: Option<&Bound<'_, PyAny>>,
         py: Python<'_>,
     ) -> PyResult<Self> {
-        let stored = stored_shape.map(shape_of).transpose()?;
-        self.remapped(py, f, |mappers, step| mappers.only_save(step, stored))
+        let step = f.map(|f| mapper_step(f, py)).transpose()?;
+        self.remapped(stored_shape, py, |mappers, stored| {
+            mappers.only_save(step, stored)
+        })
     }
 }
 
 impl Param {
+    /// The handle with its mappers changed, and the shape in files where that is said.
     fn remapped(
         &self,
+        stored_shape: Option<&Bound<'_, PyAny>>,
         py: Python<'_>,
-        f: Option<Py<PyAny>>,
-        change: impl FnOnce(Mappers<Array>, Option<Step>) -> Mappers<Array>,
+        change: impl FnOnce(Mappers<Array>, Option<Shape>) -> Mappers<Array>,
     ) -> PyResult<Self> {
-        if let Some(f) = &f {
-            check_mapper(f.bind(py))?;
-        }
+        let stored = stored_shape.map(shape_of).transpose()?;
         let cx = Cx::new(py);
-        let mappers = change(self.core.mappers().share(cx), f.map(Step::Map));
+        let mappers = change(self.core.mappers().share(cx), stored);
         Ok(self.next(self.core.with_mappers(mappers, cx)))
     }
 }

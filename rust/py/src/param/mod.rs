@@ -127,15 +127,16 @@ pub(crate) fn name_of(function: &Bound<'_, PyAny>) -> String {
     name.unwrap_or_else(|_| "?".to_owned())
 }
 
-/// Refuse a mapper that cannot be called.
-fn check_mapper(f: &Bound<'_, PyAny>) -> PyResult<()> {
-    if f.is_callable() {
-        return Ok(());
+/// A function of the user's as one transformation of a value.
+fn mapper_step(f: Py<PyAny>, py: Python<'_>) -> PyResult<Step> {
+    let function = f.bind(py);
+    if function.is_callable() {
+        return Ok(Step::Map(f));
     }
     let problem = "a mapper is a function from array to array";
     Err(Raise::new("DeclarationError", problem)
-        .found(f.get_type().name()?.to_string())
-        .err(f.py()))
+        .found(function.get_type().name()?.to_string())
+        .err(py))
 }
 
 #[pymethods]

@@ -4,8 +4,8 @@ use lazyparam_core::Change;
 use pyo3::prelude::*;
 
 use super::declare::{checked, shape_of};
-use super::{Param, check_mapper};
-use crate::array::{Array, Step};
+use super::{Param, mapper_step};
+use crate::array::Array;
 use crate::device::device_of;
 use crate::dtype::dtype_of;
 use crate::gate::Cx;
@@ -26,7 +26,11 @@ impl Param {
         dtype: Option<&Bound<'_, PyAny>>,
         py: Python<'_>,
     ) -> PyResult<Self> {
-        self.mapped(f, self.changed(py, shape, dtype)?, py)
+        let step = mapper_step(f, py)?;
+        let change = self.changed(py, shape, dtype)?;
+        let cx = Cx::new(py);
+        let core = self.try_with(py, |label| self.core.map(step, change, label, cx))?;
+        Ok(self.next(core))
     }
 
     /// The parameter whose initial value is ``f`` of this one's effective value; chains.
@@ -41,7 +45,8 @@ impl Param {
         dtype: Option<&Bound<'_, PyAny>>,
         py: Python<'_>,
     ) -> PyResult<Self> {
-        self.mapped(f, self.changed(py, shape, dtype)?, py)
+        // Nothing is attached to a parameter yet, so the effective value is the stored one.
+        self.map(f, shape, dtype, py)
     }
 
     /// The parameter on `device`. Lazy stays lazy: where its recipe runs is decided at first read.
@@ -103,13 +108,7 @@ impl Param {
 }
 
 impl Param {
-    fn mapped(&self, f: Py<PyAny>, change: Change<Array>, py: Python<'_>) -> PyResult<Self> {
-        check_mapper(f.bind(py))?;
-        let cx = Cx::new(py);
-        let core = self.try_with(py, |label| self.core.map(Step::Map(f), change, label, cx))?;
-        Ok(self.next(core))
-    }
-
+    /// What a transformation of this parameter does to shape and dtype.
     fn changed(
         &self,
         py: Python<'_>,
