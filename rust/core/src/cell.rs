@@ -6,8 +6,10 @@
 //! the caller's affair ([`Patience`]), so that a caller may let go of an interpreter, answer
 //! signals or give up.
 
-use crate::graph::{self, Bell, Claim, Cycle, Label, Ticket};
-use crate::sync::Slot;
+use std::marker::PhantomData;
+
+use crate::graph::{self, Bell, Claim, Cycle, Label, Place, Ticket};
+use crate::sync::Latch;
 
 /// How a thread spends its time while another one initialises the cell it wants.
 pub trait Patience {
@@ -38,18 +40,40 @@ impl Patience for Block {
     }
 }
 
+/// Room for one value, written once: where a cell keeps what it holds.
+///
+/// Exactly one of all who publish at the same time succeeds, what it wrote before it published is
+/// seen by whoever gets the value, and the value stays where it is as long as the room does.
+pub trait Slot<T> {
+    /// The value, if it has been published. Never waits.
+    fn get(&self) -> Option<&T>;
+
+    /// Publish `value` unless one is there already, and answer with the one that is.
+    fn publish(&self, value: T) -> &T;
+}
+
+impl<T> Slot<T> for Latch<T> {
+    fn get(&self) -> Option<&T> {
+        self.get()
+    }
+
+    fn publish(&self, value: T) -> &T {
+        self.publish(value)
+    }
+}
+
 /// A cell as found by a thread that wants its value.
 #[derive(Debug)]
-pub(crate) enum Entry<'cell, T> {
+pub(crate) enum Entry<T> {
     /// The value is there.
-    Ready(&'cell T),
+    Ready(T),
     /// Nobody has filled the cell, and it is this thread's turn to.
     Vacant(Turn),
 }
 
 /// The exclusive right to fill one cell. Dropped unused, it passes to one of those who wait.
 ///
-/// It goes by the cell's address, so its holder keeps the cell where it is.
+/// It goes by the cell's place, so its holder keeps the cell where it is.
 #[derive(Debug)]
 #[must_use = "dropping a turn gives it to the next thread"]
 pub(crate) struct Turn {
@@ -58,20 +82,71 @@ pub(crate) struct Turn {
 
 impl Turn {
     /// Publish `value` in the cell this turn was given for, and wake all who wait.
-    pub(crate) fn fill<T>(self, cell: &OnceCell<T>, value: T) -> &T {
+    pub(crate) fn fill<T, S: Slot<T>>(self, cell: &OnceCell<T, S>, value: T) -> &T {
         debug_assert_eq!(
             self.ticket.cell(),
-            cell.id(),
+            cell.place(),
             "a turn fills the cell that granted it"
         );
         cell.slot.publish(value)
     }
 }
 
+/// What `look` finds in a place, or the turn to make it; waits while another thread has the turn.
+fn enter<T, P: Patience>(
+    place: Place,
+    label: &Label,
+    patience: &mut P,
+    mut look: impl FnMut() -> Result<Option<T>, P::Error>,
+) -> Result<Entry<T>, P::Error> {
+    let mut found = look()?;
+    loop {
+        if let Some(value) = found {
+            return Ok(Entry::Ready(value));
+        }
+        match graph::claim(place, label) {
+            Claim::Granted(ticket) => {
+                let turn = Turn { ticket };
+                // The last owner may have published between the look and the claim.
+                return Ok(match look()? {
+                    Some(value) => Entry::Ready(value),
+                    None => Entry::Vacant(turn),
+                });
+            }
+            Claim::Refused(cycle) => return Err(cycle.into()),
+            Claim::Wait(bell) => {
+                let _edge = WaitingEdge;
+                patience.nap(&bell);
+            }
+        }
+        // Look before asking whether to give up: the value may be there.
+        found = look()?;
+        if found.is_none() {
+            patience.poll()?;
+        }
+    }
+}
+
+/// The protocol of [`OnceCell::get_or_try_init`] for a value that is kept where no cell can be:
+/// `look` finds it, and `init` makes it and puts it there before it returns.
+pub fn get_or_try_init_at<T, P: Patience>(
+    place: Place,
+    label: &Label,
+    patience: &mut P,
+    look: impl FnMut() -> Result<Option<T>, P::Error>,
+    init: impl FnOnce() -> Result<T, P::Error>,
+) -> Result<T, P::Error> {
+    match enter(place, label, patience, look)? {
+        Entry::Ready(value) => Ok(value),
+        Entry::Vacant(_turn) => init(),
+    }
+}
+
 /// A cell that is empty, then holds one value for ever.
 #[derive(Debug)]
-pub struct OnceCell<T> {
-    slot: Slot<T>,
+pub struct OnceCell<T, S = Latch<T>> {
+    slot: S,
+    holds: PhantomData<fn() -> T>,
 }
 
 impl<T> Default for OnceCell<T> {
@@ -83,18 +158,42 @@ impl<T> Default for OnceCell<T> {
 impl<T> OnceCell<T> {
     /// An empty cell.
     pub const fn new() -> Self {
-        Self {
-            slot: Slot::empty(),
-        }
+        Self::over(Latch::open())
     }
 
     /// A cell born full.
     pub fn with(value: T) -> Self {
+        let slot = Latch::open();
+        slot.publish(value);
+        Self::over(slot)
+    }
+}
+
+impl<T, S> OnceCell<T, S> {
+    /// A cell that keeps its value in `slot`.
+    pub const fn over(slot: S) -> Self {
         Self {
-            slot: Slot::full(value),
+            slot,
+            holds: PhantomData,
         }
     }
 
+    /// Where the value is kept.
+    pub fn slot(&self) -> &S {
+        &self.slot
+    }
+
+    /// Whether a thread is making the value now; no longer true when you hear it.
+    pub fn is_running(&self) -> bool {
+        graph::is_running(self.place())
+    }
+
+    fn place(&self) -> Place {
+        Place::of(self)
+    }
+}
+
+impl<T, S: Slot<T>> OnceCell<T, S> {
     /// The value, if it is there. One atomic load; never waits.
     pub fn get(&self) -> Option<&T> {
         self.slot.get()
@@ -105,31 +204,8 @@ impl<T> OnceCell<T> {
         &self,
         label: &Label,
         patience: &mut P,
-    ) -> Result<Entry<'_, T>, P::Error> {
-        loop {
-            if let Some(value) = self.get() {
-                return Ok(Entry::Ready(value));
-            }
-            match graph::claim(self.id(), label) {
-                Claim::Granted(ticket) => {
-                    let turn = Turn { ticket };
-                    // The last owner may have published between the look and the claim.
-                    return Ok(match self.get() {
-                        Some(value) => Entry::Ready(value),
-                        None => Entry::Vacant(turn),
-                    });
-                }
-                Claim::Refused(cycle) => return Err(cycle.into()),
-                Claim::Wait(bell) => {
-                    let _edge = WaitingEdge;
-                    patience.nap(&bell);
-                }
-            }
-            // Look before asking whether to give up: the value may be there.
-            if self.get().is_none() {
-                patience.poll()?;
-            }
-        }
+    ) -> Result<Entry<&T>, P::Error> {
+        enter(self.place(), label, patience, || Ok(self.get()))
     }
 
     /// The value, made by `init` if it is not there yet.
@@ -152,10 +228,6 @@ impl<T> OnceCell<T> {
                 Ok(turn.fill(self, value))
             }
         }
-    }
-
-    fn id(&self) -> graph::CellId {
-        std::ptr::from_ref(self).cast::<u8>() as usize
     }
 }
 

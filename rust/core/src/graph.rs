@@ -14,8 +14,36 @@ use crate::sync::{self, Arc, Condvar, Mutex};
 /// What a cell is called in messages, when anybody gave it a name.
 pub type Label = Option<Arc<str>>;
 
-/// The address of a cell. Who waits for a cell or has its turn keeps it where it is.
-pub(crate) type CellId = usize;
+/// Which cell: the address of what it is in, and of what tells it from others in there.
+///
+/// Whoever waits for a cell or has its turn keeps both where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    owner: usize,
+    part: usize,
+}
+
+impl Place {
+    /// The place that is all of `owner`.
+    pub fn of<T: ?Sized>(owner: &T) -> Self {
+        Self {
+            owner: address(owner),
+            part: 0,
+        }
+    }
+
+    /// The place that `owner` has for `part`: an object's for one of its attributes, say.
+    pub fn within<T: ?Sized, U: ?Sized>(owner: &T, part: &U) -> Self {
+        Self {
+            owner: address(owner),
+            part: address(part),
+        }
+    }
+}
+
+fn address<T: ?Sized>(thing: &T) -> usize {
+    std::ptr::from_ref(thing).cast::<u8>() as usize
+}
 
 type Thread = u64;
 
@@ -99,8 +127,8 @@ struct Running {
 }
 
 struct Graph {
-    running: BTreeMap<CellId, Running>,
-    waiting: BTreeMap<Thread, CellId>,
+    running: BTreeMap<Place, Running>,
+    waiting: BTreeMap<Thread, Place>,
     helping: BTreeMap<Thread, Thread>,
     turns: u64,
 }
@@ -166,11 +194,11 @@ pub(crate) enum Claim {
 /// The right to initialise one cell. Dropping it gives the right back and wakes all who wait.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    cell: CellId,
+    cell: Place,
 }
 
 impl Ticket {
-    pub(crate) fn cell(&self) -> CellId {
+    pub(crate) fn cell(&self) -> Place {
         self.cell
     }
 }
@@ -191,7 +219,7 @@ impl Drop for Ticket {
 }
 
 /// Ask for the turn of `cell` on behalf of this thread.
-pub(crate) fn claim(cell: CellId, label: &Label) -> Claim {
+pub(crate) fn claim(cell: Place, label: &Label) -> Claim {
     let me = sync::thread_number();
     let mut graph = sync::lock(&GRAPH);
     let Some(running) = graph.running.get(&cell) else {
@@ -213,6 +241,11 @@ pub(crate) fn claim(cell: CellId, label: &Label) -> Claim {
     Claim::Wait(bell)
 }
 
+/// Whether some thread has the turn of `cell` now.
+pub(crate) fn is_running(cell: Place) -> bool {
+    sync::lock(&GRAPH).running.contains_key(&cell)
+}
+
 /// Take back this thread's waiting edge, if it still stands.
 pub(crate) fn stop_waiting() {
     sync::lock(&GRAPH).waiting.remove(&sync::thread_number());
@@ -220,7 +253,7 @@ pub(crate) fn stop_waiting() {
 
 impl Graph {
     /// The cells on the way from `wanted` back to `me`, if there is a way.
-    fn cycle_closed_by(&self, me: Thread, wanted: CellId) -> Option<Cycle> {
+    fn cycle_closed_by(&self, me: Thread, wanted: Place) -> Option<Cycle> {
         let turn = self.running.get(&wanted)?;
         let mut turns = vec![turn];
         if !self.needs(turn.owner, me, &mut turns, &mut BTreeSet::new()) {

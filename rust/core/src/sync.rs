@@ -23,17 +23,13 @@ pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexG
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A value that is published once. Reading it is one atomic load.
+/// Room for a value that is published once. Reading it is one atomic load.
 #[derive(Debug)]
-pub(crate) struct Slot<T>(OnceLock<T>);
+pub struct Latch<T>(OnceLock<T>);
 
-impl<T> Slot<T> {
-    pub(crate) const fn empty() -> Self {
+impl<T> Latch<T> {
+    pub(crate) const fn open() -> Self {
         Self(OnceLock::new())
-    }
-
-    pub(crate) fn full(value: T) -> Self {
-        Self(OnceLock::from(value))
     }
 
     pub(crate) fn get(&self) -> Option<&T> {

@@ -15,6 +15,7 @@ mod cell;
 mod copy;
 mod cycle;
 mod depth;
+mod elsewhere;
 mod free;
 mod gc;
 mod intent;
