@@ -75,9 +75,9 @@ def test_the_parts_of_the_core_use_only_the_parts_before_them() -> None:
     source = ROOT / "rust" / "core" / "src"
     assert {path.stem for path in source.glob("*.rs")} == set(CORE)
     for at, part in enumerate(CORE[:-1]):
-        code = without_tests_and_comments(source / f"{part}.rs")
-        for other in re.findall(r"crate::(\w+)", code):
-            assert other in CORE[:at], f"{part} uses {other}"
+        for path in (source / f"{part}.rs", *(source / part).glob("*.rs")):
+            for other in re.findall(r"crate::(\w+)", without_tests_and_comments(path)):
+                assert other in CORE[: at + 1], f"{path.name} uses {other}"
 
 
 def without_tests_and_comments(path: Path) -> str:
@@ -122,6 +122,10 @@ def test_unsafe_code_stays_in_its_rooms() -> None:
     assert "#![forbid(unsafe_code)]" in (ROOT / "rust/core/src/lib.rs").read_text()
     assert "#![deny(unsafe_code)]" in (ROOT / "rust/bytes/src/lib.rs").read_text()
     assert "#![deny(unsafe_code)]" in (ROOT / "rust/py/src/lib.rs").read_text()
+
+
+def test_the_core_is_told_of_the_model_checker_in_one_place() -> None:
+    assert files_with(r"\bloom\b") == {"core/src/sync.rs", "core/src/sync/model.rs"}
 
 
 def test_detaching_and_attaching_stay_at_the_gate() -> None:

@@ -157,7 +157,7 @@ impl<T> Default for OnceCell<T> {
 
 impl<T> OnceCell<T> {
     /// An empty cell.
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self::over(Latch::open())
     }
 

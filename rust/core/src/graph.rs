@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::sync::{self, Arc, Condvar, Mutex};
+use crate::sync::{self, Arc, Condvar, Frozen, Mutex};
 
 /// What a cell is called in messages, when anybody gave it a name.
-pub type Label = Option<Arc<str>>;
+pub type Label = Option<Frozen<str>>;
 
 /// Which cell: the address of what it is in, and of what tells it from others in there.
 ///
@@ -71,14 +71,9 @@ impl Bell {
     }
 
     /// Sleep until the bell has rung or `limit` has passed; answers whether it has rung.
-    #[cfg(not(loom))]
     pub fn wait_for(&self, limit: Duration) -> bool {
         let rung = sync::lock(&self.rung);
-        let (rung, _) = self
-            .changed
-            .wait_timeout_while(rung, limit, |rung| !*rung)
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        *rung
+        *sync::wait_for(&self.changed, rung, limit, |rung| !*rung)
     }
 
     fn ring(&self) {
@@ -91,7 +86,7 @@ impl Bell {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cycle {
     /// The names of the cells in the order in which they need each other.
-    pub cells: Vec<Arc<str>>,
+    pub cells: Vec<Frozen<str>>,
 }
 
 impl fmt::Display for Cycle {
@@ -133,12 +128,14 @@ struct Graph {
     turns: u64,
 }
 
-static GRAPH: Mutex<Graph> = Mutex::new(Graph {
-    running: BTreeMap::new(),
-    waiting: BTreeMap::new(),
-    helping: BTreeMap::new(),
-    turns: 0,
-});
+sync::global! {
+    static GRAPH: Graph = Graph {
+        running: BTreeMap::new(),
+        waiting: BTreeMap::new(),
+        helping: BTreeMap::new(),
+        turns: 0,
+    };
+}
 
 /// A number that is this thread's alone. Unlike an operating system's, it is never used twice.
 pub fn this_thread() -> u64 {
@@ -264,7 +261,7 @@ impl Graph {
             self.name_needs_of(turn, &mut cells);
         }
         // Sources are made on behalf of what is derived from them, under one name.
-        cells.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        cells.dedup_by(|one, other| Frozen::ptr_eq(one, other));
         Some(Cycle { cells })
     }
 
@@ -316,14 +313,14 @@ impl Graph {
     }
 
     /// The name of a turn, and of those that its owner has taken for its sake.
-    fn name_needs_of(&self, turn: &Running, cells: &mut Vec<Arc<str>>) {
+    fn name_needs_of(&self, turn: &Running, cells: &mut Vec<Frozen<str>>) {
         let mut needs: Vec<&Running> = self
             .running
             .values()
             .filter(|other| other.owner == turn.owner && other.number >= turn.number)
             .collect();
         needs.sort_by_key(|need| need.number);
-        let unnamed = || Arc::from("an unnamed cell");
+        let unnamed = || Frozen::from("an unnamed cell");
         cells.extend(
             needs
                 .into_iter()

@@ -76,6 +76,8 @@ pub struct Lazy<V: Value> {
     pub tag: V::Tag,
 }
 
+// What counts owners is given its `Arc` by name: Rust takes the standard library's as a method's
+// receiver, and no other that `sync` might choose.
 impl<V: Value> Lazy<V> {
     /// A state that will be made by `recipe`.
     pub fn new(plan: Plan<V>, recipe: Recipe<V>) -> Arc<Self> {
@@ -162,7 +164,7 @@ impl<V: Value> Lazy<V> {
             let Recipe::Derive { source, .. } = &*recipe else {
                 break here.originate(cx)?;
             };
-            let below = match source.approach(&here.plan.device, label, cx)? {
+            let below = match Self::approach(source, &here.plan.device, label, cx)? {
                 Source::Value(value) => break here.derive(value, cx)?,
                 Source::Here(recipe) => Pending {
                     recipe,
@@ -186,28 +188,28 @@ impl<V: Value> Lazy<V> {
         Ok(value)
     }
 
-    /// This state as the source of a state that is being made on `device`.
+    /// `source` as the source of a state that is being made on `device`.
     fn approach(
-        self: &Arc<Self>,
+        source: &Arc<Self>,
         device: &V::Device,
         label: &Label,
         cx: V::Cx<'_>,
     ) -> Result<Source<V>, V::Error> {
         let found = |value: &V| Ok(Source::Value(value.share(cx)));
-        if let Some(value) = self.get() {
+        if let Some(value) = source.get() {
             return found(value);
         }
         // One owner: the recipe that is being carried out, by the only thread that may.
-        let unshared = Arc::strong_count(self) == 1;
-        if let Some(recipe) = self.recipe() {
-            let roams = *device != self.plan.device && recipe.is_placeless();
+        let unshared = Arc::strong_count(source) == 1;
+        if let Some(recipe) = source.recipe() {
+            let roams = *device != source.plan.device && recipe.is_placeless();
             if unshared || roams {
                 return Ok(Source::Here(recipe));
             }
         }
-        match self.cell.enter(label, &mut Waiter::<V> { cx })? {
+        match source.cell.enter(label, &mut Waiter::<V> { cx })? {
             Entry::Ready(value) => found(value),
-            Entry::Vacant(turn) => Ok(Source::Turn(self.recipe().ok_or(Fault::Discarded)?, turn)),
+            Entry::Vacant(turn) => Ok(Source::Turn(source.recipe().ok_or(Fault::Discarded)?, turn)),
         }
     }
 
@@ -222,13 +224,13 @@ impl<V: Value> Lazy<V> {
     ///
     /// `memo` keeps what was tied within one copy tied, sources of derived states included.
     pub fn independent(
-        self: &Arc<Self>,
+        state: &Arc<Self>,
         memo: &mut Memo<V>,
         cx: V::Cx<'_>,
     ) -> Result<Arc<Self>, V::Error> {
         // Down: the chain of states that have no copy yet. Up: their copies.
         let mut chain: Vec<(Arc<Self>, Arc<Recipe<V>>)> = Vec::new();
-        let mut at = self.clone();
+        let mut at = state.clone();
         let mut copy = loop {
             if let Some((_, copy)) = memo.get(&at.key()) {
                 break copy.clone();
@@ -271,8 +273,8 @@ impl<V: Value> Lazy<V> {
     }
 
     /// A number that is this state's alone while it lives.
-    pub fn key(self: &Arc<Self>) -> usize {
-        Arc::as_ptr(self) as usize
+    pub fn key(&self) -> usize {
+        std::ptr::from_ref(self) as usize
     }
 
     /// Show `visit` everything that is owned through this one reference, and nothing else.
@@ -281,10 +283,10 @@ impl<V: Value> Lazy<V> {
     /// owners can reach must not be shown by each of them: a state or recipe is entered only
     /// while it has one owner. Takes no lock that anybody waits for.
     pub fn visit_owned<E>(
-        self: &Arc<Self>,
+        state: &Arc<Self>,
         visit: &mut dyn FnMut(Part<'_, V>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut state = self.clone();
+        let mut state = state.clone();
         // The owner's reference, and the one just made.
         while Arc::strong_count(&state) == 2 {
             for value in [state.cell.get(), state.leaf.get()].into_iter().flatten() {
@@ -317,9 +319,9 @@ impl<V: Value> Lazy<V> {
     }
 
     /// Take away the recipe if this reference is the only one: its owner is garbage.
-    pub fn discard(self: &Arc<Self>) {
-        if Arc::strong_count(self) == 1 {
-            self.retire();
+    pub fn discard(state: &Arc<Self>) {
+        if Arc::strong_count(state) == 1 {
+            state.retire();
         }
     }
 }
@@ -328,8 +330,8 @@ impl<V: Value> Drop for Lazy<V> {
     fn drop(&mut self) {
         let mut spent = sync::lock(&self.recipe).take();
         while let Some(recipe) = spent.take() {
-            if let Some(Recipe::Derive { source, .. }) = Arc::into_inner(recipe)
-                && let Some(source) = Arc::into_inner(source)
+            if let Some(Recipe::Derive { source, .. }) = sync::into_inner(recipe)
+                && let Some(source) = sync::into_inner(source)
             {
                 spent = sync::lock(&source.recipe).take();
             }

@@ -27,5 +27,5 @@ pub use graph::{Bell, Cycle, Helping, Label, Place, after_fork_in_child, this_th
 pub use lazy::{Lazy, Memo, Origin, Part, Recipe};
 pub use mapper::Mappers;
 pub use param::{Change, Param};
-pub use sync::Latch;
+pub use sync::{Arc, Latch};
 pub use value::{Device, Fault, Plan, Shape, Value};

@@ -209,7 +209,7 @@ impl<V: Value> Param<V> {
 
     /// The same handle on a state of its own; see [`Lazy::independent`].
     pub fn independent(&self, memo: &mut Memo<V>, cx: V::Cx<'_>) -> Result<Self, V::Error> {
-        Ok(self.with_state(self.state.independent(memo, cx)?, cx))
+        Ok(self.with_state(Lazy::independent(&self.state, memo, cx)?, cx))
     }
 
     /// A parameter whose value is this one's, transformed. Lazy if this one is lazy.
@@ -354,7 +354,12 @@ impl<V: Value> Param<V> {
         for step in self.mappers.load().iter().chain(self.mappers.save()) {
             visit(Part::Step(step))?;
         }
-        self.state.visit_owned(visit)
+        Lazy::visit_owned(&self.state, visit)
+    }
+
+    /// Let go of a recipe that this handle alone owns; see [`Lazy::discard`].
+    pub fn discard(&self) {
+        Lazy::discard(&self.state);
     }
 
     fn derived(

@@ -1,10 +1,26 @@
 //! The synchronisation primitives of the whole crate, chosen here and nowhere else.
 //!
-//! A model checker replaces this file's contents and drives the rest unchanged.
+//! `--cfg loom` puts a model checker's in the place of the standard library's, and the checker
+//! drives the rest of the crate unchanged (`tests/loom`).
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+#[cfg(loom)]
+mod model;
+#[cfg(not(loom))]
+mod real;
+
+#[cfg(loom)]
+use model as chosen;
+#[cfg(not(loom))]
+use real as chosen;
+
+pub use chosen::{Arc, Latch};
+pub(crate) use chosen::{Condvar, Mutex, MutexGuard, global, into_inner, wait_for};
+
+// For text and shapes, which never change: there is nothing in them for a model checker to find
+// out, and the one at hand can share neither `str` nor slices.
+pub(crate) use std::sync::Arc as Frozen;
 
 /// Lock `mutex`, whether or not a thread panicked while it held it.
 ///
@@ -23,28 +39,10 @@ pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexG
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Room for a value that is published once. Reading it is one atomic load.
-#[derive(Debug)]
-pub struct Latch<T>(OnceLock<T>);
-
-impl<T> Latch<T> {
-    pub(crate) const fn open() -> Self {
-        Self(OnceLock::new())
-    }
-
-    pub(crate) fn get(&self) -> Option<&T> {
-        self.0.get()
-    }
-
-    /// Publish `value` unless one is there already, and answer with the one that is.
-    pub(crate) fn publish(&self, value: T) -> &T {
-        self.0.get_or_init(|| value)
-    }
-}
-
+// Numbers only have to differ, also between two runs of one model, so this is the real thing.
 static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
 
-thread_local! {
+chosen::thread_local! {
     static THREAD: u64 = NEXT_THREAD.fetch_add(1, Ordering::Relaxed);
 }
 

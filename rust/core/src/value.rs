@@ -3,10 +3,10 @@
 use std::fmt;
 
 use crate::graph::{Bell, Cycle};
-use crate::sync::Arc;
+use crate::sync::Frozen;
 
 /// The extent of a tensor along each axis. Cheap to clone.
-pub type Shape = Arc<[usize]>;
+pub type Shape = Frozen<[usize]>;
 
 /// Where tensors live. Equality is about the place; it ignores the autodiff flag.
 pub trait Device: Clone + PartialEq + fmt::Debug + Send + Sync + 'static {

@@ -198,7 +198,8 @@ fn a_turn_that_ends_in_an_error_leaves_the_cell_to_the_next() {
 #[test]
 fn initialisers_of_different_cells_run_at_the_same_time() {
     watched(|| {
-        let (cells, started) = ([const { OnceCell::new() }; 4], AtomicUsize::new(0));
+        let cells: [_; 4] = std::array::from_fn(|_| OnceCell::new());
+        let started = AtomicUsize::new(0);
         crowd(4, |number| {
             let all_started = || {
                 started.fetch_add(1, SeqCst);

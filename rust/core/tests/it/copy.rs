@@ -149,7 +149,7 @@ fn a_deep_copy_of_a_lazy_param_over_a_ready_source_does_not_draw_again() {
 fn a_deep_copy_of_a_discarded_param_is_an_error() {
     let world = World::default();
     let param = declared(HERE, Origin::Draw(1));
-    param.state().discard();
+    param.discard();
     assert!(param.independent(&mut Memo::new(), &world).is_err());
 }
 

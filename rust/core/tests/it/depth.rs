@@ -115,7 +115,7 @@ fn a_hundred_thousand_mappers_are_copied_shown_and_discarded_without_recursion()
         };
         assert_eq!(param.visit_owned(&mut count), Ok(()));
         assert_eq!(shown, DEPTH);
-        param.state().discard();
+        param.discard();
         drop(param);
         assert_eq!(read(&copy, world), [DEPTH as f32; 6]);
     });

@@ -211,6 +211,6 @@ fn a_visit_that_is_told_to_stop_stops() {
 fn discarding_the_last_handles_recipe_lets_its_call_go() {
     let (call, origin) = held();
     let param = declared(HERE, origin);
-    param.state().discard();
+    param.discard();
     assert_eq!(call.strong_count(), 0);
 }

@@ -328,7 +328,7 @@ fn a_thread_that_waits_for_an_initialiser_can_be_interrupted() {
 fn a_discarded_recipe_answers_with_an_error_and_metadata_stays() {
     let world = World::default();
     let param = declared(HERE, Origin::Draw(1));
-    param.state().discard();
+    param.discard();
     let error = param.val(&ANON, &world).unwrap_err();
     assert!(matches!(
         error,
@@ -342,11 +342,11 @@ fn a_shared_recipe_is_not_discarded() {
     let world = World::default();
     let param = declared(HERE, Origin::Draw(1));
     let clone = param.share(&world);
-    param.state().discard();
+    param.discard();
     assert_eq!(read(&clone, &world).len(), 6);
-    let ready = param.state();
-    ready.discard();
-    assert!(ready.get().is_some(), "a value is never discarded");
+    drop(clone);
+    param.discard();
+    assert!(param.get().is_some(), "a value is never discarded");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The state machine of lazyparam, tried out on a toy tensor. Each test's name is a sentence; its
 //! doc comment names the row of the list of behaviours that it covers, where there is one.
 
+// Threads of the operating system have no part in a model.
+#![cfg(not(loom))]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -181,7 +181,7 @@ impl Param {
     }
 
     fn __clear__(&self) {
-        self.core.state().discard();
+        self.core.discard();
     }
 }
 
