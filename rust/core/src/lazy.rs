@@ -199,7 +199,8 @@ impl<V: Value> Lazy<V> {
         if let Some(value) = source.get() {
             return found(value);
         }
-        // One owner: the recipe that is being carried out, by the only thread that may.
+        // One owner: the recipe that is being carried out, by the only thread that may. Counted
+        // before looking for the recipe: who publishes drops that first, and its reference then.
         let unshared = Arc::strong_count(source) == 1;
         if let Some(recipe) = source.recipe() {
             let roams = *device != source.plan.device && recipe.is_placeless();
