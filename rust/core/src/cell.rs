@@ -189,7 +189,7 @@ impl<T, S> OnceCell<T, S> {
     }
 
     fn place(&self) -> Place {
-        Place::of(self)
+        Place::of(std::ptr::from_ref(self))
     }
 }
 

@@ -25,24 +25,20 @@ pub struct Place {
 
 impl Place {
     /// The place that is all of `owner`.
-    pub fn of<T: ?Sized>(owner: &T) -> Self {
+    pub fn of<T>(owner: *const T) -> Self {
         Self {
-            owner: address(owner),
+            owner: owner as usize,
             part: 0,
         }
     }
 
     /// The place that `owner` has for `part`: an object's for one of its attributes, say.
-    pub fn within<T: ?Sized, U: ?Sized>(owner: &T, part: &U) -> Self {
+    pub fn within<T, U>(owner: *const T, part: *const U) -> Self {
         Self {
-            owner: address(owner),
-            part: address(part),
+            owner: owner as usize,
+            part: part as usize,
         }
     }
-}
-
-fn address<T: ?Sized>(thing: &T) -> usize {
-    std::ptr::from_ref(thing).cast::<u8>() as usize
 }
 
 type Thread = u64;

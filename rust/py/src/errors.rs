@@ -4,7 +4,7 @@ use std::io;
 
 use lazyparam_bytes::store::StoreError;
 use lazyparam_core::{Cycle, Fault};
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyAttributeError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -244,4 +244,19 @@ pub(crate) fn shape_text(shape: &[usize]) -> String {
             format!("({})", inner.join(", "))
         }
     }
+}
+
+/// The error that Python itself raises for an attribute that `object` does not have.
+pub(crate) fn no_attribute(object: &Bound<'_, PyAny>, name: &str) -> PyErr {
+    let raise = || -> PyResult<PyErr> {
+        let py = object.py();
+        let kind = object.get_type();
+        let text = format!("'{}' object has no attribute '{name}'", kind.name()?);
+        let context = PyDict::new(py);
+        context.set_item("name", name)?;
+        context.set_item("obj", object)?;
+        let class = py.get_type::<PyAttributeError>();
+        Ok(PyErr::from_value(class.call((text,), Some(&context))?))
+    };
+    raise().unwrap_or_else(|error| error)
 }

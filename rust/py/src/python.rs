@@ -46,3 +46,5 @@ pub(crate) static LOCATE: Function = Function::new("lazyparam.errors", "locate")
 pub(crate) static HOST_NUMBERS: Function = Function::new("lazyparam._host", "numbers");
 /// `_host.dtype_name(spec)`
 pub(crate) static HOST_DTYPE_NAME: Function = Function::new("lazyparam._host", "dtype_name");
+/// `once.aget(lazy)`
+pub(crate) static AGET: Function = Function::new("lazyparam.once", "aget");
