@@ -77,7 +77,7 @@ class LazyCycleError(LazyParamError, RuntimeError):
 
 
 class LazyTypeError(LazyParamError, TypeError):
-    """This cannot make a value: a coroutine function, or an attribute without room for it."""
+    """No function to make a value with: a coroutine function, or a method without room for it."""
 
 
 class UnsetError(LazyParamError, LookupError):

@@ -2,9 +2,10 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyFunction, PyType};
+use pyo3::types::PyFunction;
 
 use crate::errors::Raise;
+use crate::python;
 
 /// What a function is called; runs no code of the user's, so only Python's own kinds are asked.
 pub(crate) fn name_of(function: &Bound<'_, PyAny>) -> String {
@@ -53,10 +54,10 @@ pub(crate) fn usable(function: &Bound<'_, PyAny>) -> PyResult<()> {
     // Asked of plain functions only, and of their flags rather than of `inspect`: this is done
     // for each cell that is made. What slips through is caught by what it returns.
     if let Ok(function) = function.cast_exact::<PyFunction>() {
-        const CO_COROUTINE: u32 = 0x80;
+        const CO_COROUTINE: i64 = 0x80;
         let py = function.py();
         let code = function.getattr(intern!(py, "__code__"))?;
-        let flags: u32 = code.getattr(intern!(py, "co_flags"))?.extract()?;
+        let flags: i64 = code.getattr(intern!(py, "co_flags"))?.extract()?;
         if flags & CO_COROUTINE == 0 {
             return Ok(());
         }
@@ -80,18 +81,11 @@ pub(crate) fn made<'py>(
     value: Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = value.py();
-    let kind = value.get_type();
-    if !is_coroutine(&kind) {
+    if !value.get_type().is(python::COROUTINE.get(py)?) {
         return Ok(value);
     }
     value.call_method0(intern!(py, "close"))?;
     Err(asynchronous(py, &name_of(function)))
-}
-
-/// Whether a type is that of coroutines; types of the user's are not asked.
-fn is_coroutine(kind: &Bound<'_, PyType>) -> bool {
-    kind.name().is_ok_and(|name| name == "coroutine")
-        && kind.module().is_ok_and(|module| module == "builtins")
 }
 
 fn asynchronous(py: Python<'_>, name: &str) -> PyErr {

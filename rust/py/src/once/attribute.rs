@@ -1,8 +1,8 @@
 //! `lazy`: an attribute that each instance makes once, in its `__dict__` or in a declared slot.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
-use lazyparam_core::{Place, get_or_try_init_at};
+use lazyparam_core::{Label, Named, Place, get_or_try_init_at};
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -107,11 +107,15 @@ impl LazyAttribute {
         let names = this.names(py)?;
         let home = this.home(names, instance)?;
         let _inside = Inside::enter(py);
-        let label = Some(Arc::from(this.label(names, &instance.get_type())));
+        let name = Name {
+            attribute: this,
+            names,
+            kind: &instance.get_type(),
+        };
         let place = Place::within(instance.as_ptr().cast_const(), slf.as_ptr().cast_const());
         let made = get_or_try_init_at(
             place,
-            &label,
+            &name,
             &mut Cx::new(py),
             || Ok(home.read(names, instance)?),
             || {
@@ -123,6 +127,19 @@ impl LazyAttribute {
         );
         made.map(Bound::unbind)
             .map_err(|failure: Failure| failure.into_err(py))
+    }
+}
+
+/// The name of an attribute of some class, made when it is asked for.
+struct Name<'a, 'py> {
+    attribute: &'a LazyAttribute,
+    names: &'a Names,
+    kind: &'a Bound<'py, PyType>,
+}
+
+impl Named for Name<'_, '_> {
+    fn label(&self) -> Label {
+        Some(self.attribute.label(self.names, self.kind).into())
     }
 }
 
@@ -256,16 +273,16 @@ impl LazyAttribute {
 
 /// A lazy attribute from what its `__reduce__` told.
 #[pyfunction]
-#[pyo3(signature = (class, function, slot, name))]
+#[pyo3(signature = (class_, function, slot, name))]
 pub(crate) fn rebuild_attribute<'py>(
-    class: &Bound<'py, PyType>,
+    class_: &Bound<'py, PyType>,
     function: Bound<'py, PyAny>,
     slot: Option<Bound<'py, PyString>>,
     name: Option<Bound<'py, PyString>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let keywords = PyDict::new(class.py());
+    let keywords = PyDict::new(class_.py());
     keywords.set_item("slot", slot)?;
-    let attribute = class.call((function,), Some(&keywords))?;
+    let attribute = class_.call((function,), Some(&keywords))?;
     if let Some(name) = name {
         attribute.cast::<LazyAttribute>()?.get().called(&name);
     }

@@ -5,7 +5,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::{Cell, deep_copy, label, make, remember, shown};
+use super::{Cell, Name, deep_copy, make, remember, shown};
 use crate::errors::{Raise, no_attribute};
 use crate::exit::Inside;
 use crate::function;
@@ -68,8 +68,11 @@ impl OnceCell {
     fn set(&self, py: Python<'_>, value: Py<PyAny>) -> PyResult<()> {
         let _inside = Inside::enter(py);
         let mut is_mine = false;
-        let label = Some("OnceCell".into());
-        let outcome = self.cell.get_or_try_init(&label, &mut Cx::new(py), || {
+        let name = Name {
+            class: "OnceCell",
+            factory: None,
+        };
+        let outcome = self.cell.get_or_try_init(&name, &mut Cx::new(py), || {
             is_mine = true;
             Ok(value)
         });
@@ -102,9 +105,13 @@ impl OnceCell {
         function::usable(factory)?;
         let mut cx = Cx::within(py, timeout)?;
         let _inside = Inside::enter(py);
+        let name = Name {
+            class: "OnceCell",
+            factory: Some(factory),
+        };
         let made = self
             .cell
-            .get_or_try_init(&label("OnceCell", factory), &mut cx, || Ok(make(factory)?));
+            .get_or_try_init(&name, &mut cx, || Ok(make(factory)?));
         match made {
             Ok(value) => Ok(value.clone_ref(py)),
             Err(failure) => Err(failure.into_err(py)),

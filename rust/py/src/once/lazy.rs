@@ -7,7 +7,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
-use super::{Cell, deep_copy, label, make, remember, shown};
+use super::{Cell, Name, deep_copy, make, remember, shown};
 use crate::errors::{Failure, no_attribute};
 use crate::exit::Inside;
 use crate::function::{self, picklable};
@@ -74,9 +74,12 @@ impl Lazy {
         let _inside = Inside::enter(py);
         // Without a factory the value is there, or the cell is garbage.
         let factory = self.factory(py);
-        let label = factory.as_ref().and_then(|factory| label("Lazy", factory));
+        let name = Name {
+            class: "Lazy",
+            factory: factory.as_ref(),
+        };
         let mut is_mine = false;
-        let outcome = self.cell.get_or_try_init(&label, &mut cx, || {
+        let outcome = self.cell.get_or_try_init(&name, &mut cx, || {
             let factory = factory.as_ref().ok_or(Failure::Fault(Fault::Discarded))?;
             let value = make(factory)?;
             is_mine = true;

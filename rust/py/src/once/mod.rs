@@ -8,9 +8,7 @@ pub(crate) use attribute::{LazyAttribute, rebuild_attribute};
 pub(crate) use cell::{OnceCell, rebuild_cell};
 pub(crate) use lazy::{Lazy, rebuild_lazy};
 
-use std::sync::Arc;
-
-use lazyparam_core::Label;
+use lazyparam_core::{Label, Named};
 use pyo3::prelude::*;
 
 use crate::function;
@@ -34,9 +32,19 @@ fn make(factory: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     Ok(function::made(factory, factory.call0()?)?.unbind())
 }
 
-/// What a cell is called in messages.
-fn label(kind: &str, factory: &Bound<'_, PyAny>) -> Label {
-    Some(Arc::from(format!("{kind}({})", function::name_of(factory))))
+/// The name of a cell: its class's and its factory's.
+struct Name<'a, 'py> {
+    class: &'static str,
+    factory: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl Named for Name<'_, '_> {
+    fn label(&self) -> Label {
+        Some(match self.factory {
+            Some(factory) => format!("{}({})", self.class, function::name_of(factory)).into(),
+            None => self.class.into(),
+        })
+    }
 }
 
 /// `<kind state value>`, where what contains itself is shown once.

@@ -9,9 +9,10 @@ mod mappers;
 mod read;
 mod verbs;
 
+use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lazyparam_core::{Param as Core, Part};
+use lazyparam_core::{Label, Named, Param as Core, Part};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -105,19 +106,35 @@ impl Param {
     fn try_with<'a, T>(
         &'a self,
         py: Python<'_>,
-        work: impl FnOnce(&Option<Arc<str>>) -> Result<T, Failure>,
+        work: impl FnOnce(&dyn Named) -> Result<T, Failure>,
     ) -> PyResult<T>
     where
         T: 'a,
     {
         let _inside = Inside::enter(py);
-        let label = Some(self.label());
-        self.located(py, work(&label))
+        let name = Name {
+            param: self,
+            label: OnceCell::new(),
+        };
+        self.located(py, work(&name))
     }
 
     /// `result`, its error saying that it is about this parameter.
     fn located<T>(&self, py: Python<'_>, result: Result<T, Failure>) -> PyResult<T> {
         result.map_err(|failure| about(py, failure, &self.label(), self.path().as_deref()))
+    }
+}
+
+/// The label of a parameter, made when it is asked for.
+struct Name<'a> {
+    param: &'a Param,
+    label: OnceCell<Label>,
+}
+
+impl Named for Name<'_> {
+    fn label(&self) -> Label {
+        let make = || Some(self.param.label());
+        self.label.get_or_init(make).clone()
     }
 }
 

@@ -10,6 +10,7 @@ use pyo3::pyclass::PyClass;
 use pyo3::types::PyType;
 
 use super::Slot;
+use crate::python;
 
 /// The method that answers for attributes that are not there; see [`open_to_reads`].
 const FALLBACK: &str = "_missing";
@@ -104,8 +105,7 @@ impl Member {
     /// `descriptor`, if it is that of a slot.
     pub(crate) fn of(descriptor: &Bound<'_, PyAny>) -> Option<Self> {
         let kind = descriptor.get_type();
-        let kinds = descriptor.py().import("types").ok()?;
-        if !kind.is(kinds.getattr("MemberDescriptorType").ok()?) {
+        if !kind.is(python::MEMBER.get(descriptor.py()).ok()?) {
             return None;
         }
         // SAFETY: the type is alive, and these slots of it are of these types, or null.
