@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use lazyparam_core::{Bell, Patience};
-use pyo3::exceptions::{PyKeyboardInterrupt, PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
@@ -110,10 +110,7 @@ impl Patience for Cx<'_> {
             return Err(PyKeyboardInterrupt::new_err("initialize() was stopped").into());
         }
         match self.deadline {
-            Some(deadline) if deadline <= Instant::now() => Err(PyTimeoutError::new_err(
-                "another thread is still initialising this value",
-            )
-            .into()),
+            Some(deadline) if deadline <= Instant::now() => Err(Failure::TimedOut),
             _ => Ok(()),
         }
     }

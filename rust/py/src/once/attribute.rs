@@ -126,7 +126,7 @@ impl LazyAttribute {
             },
         );
         made.map(Bound::unbind)
-            .map_err(|failure: Failure| failure.into_err(py))
+            .map_err(|failure: Failure| failure.into_err_of(py, &name))
     }
 }
 

@@ -81,7 +81,7 @@ impl OnceCell {
             Ok(_) => Err(Raise::new("AlreadySetError", "the cell has a value")
                 .remedy("A OnceCell is set once; get_or_init takes what is there.")
                 .err(py)),
-            Err(failure) => Err(failure.into_err(py)),
+            Err(failure) => Err(failure.into_err_of(py, &name)),
         }
     }
 
@@ -114,7 +114,7 @@ impl OnceCell {
             .get_or_try_init(&name, &mut cx, || Ok(make(factory)?));
         match made {
             Ok(value) => Ok(value.clone_ref(py)),
-            Err(failure) => Err(failure.into_err(py)),
+            Err(failure) => Err(failure.into_err_of(py, &name)),
         }
     }
 

@@ -90,7 +90,7 @@ impl Lazy {
             // Its destructor may read the cell, which is nobody's turn any more.
             self.retire();
         }
-        value.map_err(|failure| failure.into_err(py))
+        value.map_err(|failure| failure.into_err_of(py, &name))
     }
 
     /// Let go of the factory.
