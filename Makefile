@@ -31,7 +31,7 @@ demo: $(VENV)/demo wheel ## the main job: load a real model lazily and use it fr
 
 test: lint test-rust test-loom test-python ## everything that has to hold: lint, cargo test, wheel, pytest
 
-lint: $(VENV)/test ## rustfmt, clippy, ruff, mypy; warnings are errors
+lint: $(VENV)/test ## rustfmt, clippy, ruff, mypy, pyright; warnings are errors
 	@echo "== lint"
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
@@ -39,6 +39,7 @@ lint: $(VENV)/test ## rustfmt, clippy, ruff, mypy; warnings are errors
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 format: $(VENV)/test ## put all sources into their canonical form
 	cargo fmt --all

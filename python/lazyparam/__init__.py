@@ -1,11 +1,12 @@
 """Lazy, thread-safe, device-aware model parameters."""
 
 from . import init
-from ._core import Device, Param, ParamMapper, Plan, __version__
+from ._core import Device, Lazy, OnceCell, Param, ParamMapper, Plan, __version__
 from .devices import device
 from .display import Summary, summary
 from .drafts import Draft
 from .errors import (
+    AlreadySetError,
     BackendMissing,
     DeclarationError,
     DeviceError,
@@ -15,18 +16,22 @@ from .errors import (
     InitError,
     LazyCycleError,
     LazyParamError,
+    LazyTypeError,
     MissingParams,
     ModuleError,
     PickleError,
     RecordError,
     ShapeMismatch,
     UnexpectedKeys,
+    UnsetError,
 )
 from .module import Module
+from .once import Once, lazy, once
 from .plans import LoadPlan
 from .visitors import ModuleMapper, ModuleVisitor
 
 __all__ = [
+    "AlreadySetError",
     "BackendMissing",
     "DeclarationError",
     "Device",
@@ -36,14 +41,18 @@ __all__ = [
     "Draft",
     "FormatError",
     "InitError",
+    "Lazy",
     "LazyCycleError",
     "LazyParamError",
+    "LazyTypeError",
     "LoadPlan",
     "MissingParams",
     "Module",
     "ModuleError",
     "ModuleMapper",
     "ModuleVisitor",
+    "Once",
+    "OnceCell",
     "Param",
     "ParamMapper",
     "PickleError",
@@ -52,8 +61,11 @@ __all__ = [
     "ShapeMismatch",
     "Summary",
     "UnexpectedKeys",
+    "UnsetError",
     "__version__",
     "device",
     "init",
+    "lazy",
+    "once",
     "summary",
 ]

@@ -76,6 +76,18 @@ class LazyCycleError(LazyParamError, RuntimeError):
         self.cells = tuple(cells)
 
 
+class LazyTypeError(LazyParamError, TypeError):
+    """No function to make a value with: a coroutine function, or a method without room for it."""
+
+
+class UnsetError(LazyParamError, LookupError):
+    """A :class:`OnceCell` has no value yet."""
+
+
+class AlreadySetError(LazyParamError, RuntimeError):
+    """A :class:`OnceCell` has a value already."""
+
+
 class InitError(LazyParamError):
     """An initialiser or a mapper gave something else than was declared."""
 

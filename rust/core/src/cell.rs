@@ -8,7 +8,7 @@
 
 use std::marker::PhantomData;
 
-use crate::graph::{self, Bell, Claim, Cycle, Label, Place, Ticket};
+use crate::graph::{self, Bell, Claim, Cycle, Label, Named, Place, Ticket};
 use crate::sync::Latch;
 
 /// How a thread spends its time while another one initialises the cell it wants.
@@ -95,16 +95,17 @@ impl Turn {
 /// What `look` finds in a place, or the turn to make it; waits while another thread has the turn.
 fn enter<T, P: Patience>(
     place: Place,
-    label: &Label,
+    label: &dyn Named,
     patience: &mut P,
     mut look: impl FnMut() -> Result<Option<T>, P::Error>,
 ) -> Result<Entry<T>, P::Error> {
+    let mut name: Option<Label> = None;
     let mut found = look()?;
     loop {
         if let Some(value) = found {
             return Ok(Entry::Ready(value));
         }
-        match graph::claim(place, label) {
+        match graph::claim(place, name.as_ref()) {
             Claim::Granted(ticket) => {
                 let turn = Turn { ticket };
                 // The last owner may have published between the look and the claim.
@@ -112,6 +113,10 @@ fn enter<T, P: Patience>(
                     Some(value) => Entry::Ready(value),
                     None => Entry::Vacant(turn),
                 });
+            }
+            Claim::Nameless => {
+                name = Some(label.label());
+                continue;
             }
             Claim::Refused(cycle) => return Err(cycle.into()),
             Claim::Wait(bell) => {
@@ -131,7 +136,7 @@ fn enter<T, P: Patience>(
 /// `look` finds it, and `init` makes it and puts it there before it returns.
 pub fn get_or_try_init_at<T, P: Patience>(
     place: Place,
-    label: &Label,
+    label: &dyn Named,
     patience: &mut P,
     look: impl FnMut() -> Result<Option<T>, P::Error>,
     init: impl FnOnce() -> Result<T, P::Error>,
@@ -189,7 +194,7 @@ impl<T, S> OnceCell<T, S> {
     }
 
     fn place(&self) -> Place {
-        Place::of(self)
+        Place::of(std::ptr::from_ref(self))
     }
 }
 
@@ -202,7 +207,7 @@ impl<T, S: Slot<T>> OnceCell<T, S> {
     /// The value, or the turn to make it; waits while another thread has the turn.
     pub(crate) fn enter<P: Patience>(
         &self,
-        label: &Label,
+        label: &dyn Named,
         patience: &mut P,
     ) -> Result<Entry<&T>, P::Error> {
         enter(self.place(), label, patience, || Ok(self.get()))
@@ -214,7 +219,7 @@ impl<T, S: Slot<T>> OnceCell<T, S> {
     /// that thread's alone, the cell is empty again, and one of the others has the next turn.
     pub fn get_or_try_init<P: Patience>(
         &self,
-        label: &Label,
+        label: &dyn Named,
         patience: &mut P,
         init: impl FnOnce() -> Result<T, P::Error>,
     ) -> Result<&T, P::Error> {

@@ -5,6 +5,7 @@
 //! *helping* (thread → the thread that waits until it is done). A wait is begun only if it closes
 //! no cycle. The mutex is held for map look-ups only, never while anybody's code runs.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
@@ -13,6 +14,19 @@ use crate::sync::{self, Arc, Condvar, Frozen, Mutex};
 
 /// What a cell is called in messages, when anybody gave it a name.
 pub type Label = Option<Frozen<str>>;
+
+/// Whatever can tell what a cell is called. It is asked only where the name may be needed: names
+/// cost more than turns do. Asked again, it gives the same one.
+pub trait Named {
+    /// The name.
+    fn label(&self) -> Label;
+}
+
+impl Named for Label {
+    fn label(&self) -> Label {
+        self.clone()
+    }
+}
 
 /// Which cell: the address of what it is in, and of what tells it from others in there.
 ///
@@ -25,24 +39,20 @@ pub struct Place {
 
 impl Place {
     /// The place that is all of `owner`.
-    pub fn of<T: ?Sized>(owner: &T) -> Self {
+    pub fn of<T>(owner: *const T) -> Self {
         Self {
-            owner: address(owner),
+            owner: owner as usize,
             part: 0,
         }
     }
 
     /// The place that `owner` has for `part`: an object's for one of its attributes, say.
-    pub fn within<T: ?Sized, U: ?Sized>(owner: &T, part: &U) -> Self {
+    pub fn within<T, U>(owner: *const T, part: *const U) -> Self {
         Self {
-            owner: address(owner),
-            part: address(part),
+            owner: owner as usize,
+            part: part as usize,
         }
     }
-}
-
-fn address<T: ?Sized>(thing: &T) -> usize {
-    std::ptr::from_ref(thing).cast::<u8>() as usize
 }
 
 type Thread = u64;
@@ -118,13 +128,16 @@ struct Running {
     /// were taken because earlier ones needed them.
     number: u64,
     label: Label,
-    bell: Arc<Bell>,
+    /// Made by the first who waits.
+    bell: Option<Arc<Bell>>,
 }
 
 struct Graph {
     running: BTreeMap<Place, Running>,
     waiting: BTreeMap<Thread, Place>,
     helping: BTreeMap<Thread, Thread>,
+    /// How many turns each thread has; those without are left out.
+    held: BTreeMap<Thread, usize>,
     turns: u64,
 }
 
@@ -133,6 +146,7 @@ sync::global! {
         running: BTreeMap::new(),
         waiting: BTreeMap::new(),
         helping: BTreeMap::new(),
+        held: BTreeMap::new(),
         turns: 0,
     };
 }
@@ -174,6 +188,7 @@ pub fn after_fork_in_child() {
     let me = sync::thread_number();
     let mut graph = sync::lock(&GRAPH);
     graph.running.retain(|_, turn| turn.owner == me);
+    graph.held.retain(|thread, _| *thread == me);
     graph.waiting.clear();
     graph.helping.clear();
 }
@@ -182,6 +197,8 @@ pub fn after_fork_in_child() {
 pub(crate) enum Claim {
     /// It is yours: initialise, and let go of it.
     Granted(Ticket),
+    /// It may come to a wait, or to others waiting for this thread: ask again, with a name.
+    Nameless,
     /// Another thread has it. Your wait is on record: call [`stop_waiting`] when it is over.
     Wait(Arc<Bell>),
     /// Waiting would never end.
@@ -207,30 +224,47 @@ impl Drop for Ticket {
             // Stale edges would show cycles that are not there to whoever takes the next turn.
             let cell = self.cell;
             graph.waiting.retain(|_, wanted| *wanted != cell);
-            graph.running.remove(&cell)
+            graph.end(cell)
         };
-        if let Some(running) = ended {
-            running.bell.ring();
+        if let Some(bell) = ended.and_then(|turn| turn.bell) {
+            bell.ring();
         }
     }
 }
 
-/// Ask for the turn of `cell` on behalf of this thread.
-pub(crate) fn claim(cell: Place, label: &Label) -> Claim {
+/// Ask for the turn of `cell`, called `name`, on behalf of this thread.
+///
+/// In a cycle, each cell is wanted by a thread that waits, or was taken by a thread that had a turn
+/// already or that helps one; so those are the claims that need a name.
+pub(crate) fn claim(cell: Place, name: Option<&Label>) -> Claim {
     let me = sync::thread_number();
     let mut graph = sync::lock(&GRAPH);
-    let Some(running) = graph.running.get(&cell) else {
+    let graph = &mut *graph;
+    let Some(running) = graph.running.get_mut(&cell) else {
+        if name.is_none() && graph.is_involved(me) {
+            return Claim::Nameless;
+        }
         graph.turns += 1;
         let running = Running {
             owner: me,
             number: graph.turns,
-            label: label.clone(),
-            bell: Arc::new(Bell::new()),
+            label: name.cloned().flatten(),
+            bell: None,
         };
         graph.running.insert(cell, running);
+        *graph.held.entry(me).or_default() += 1;
         return Claim::Granted(Ticket { cell });
     };
-    let bell = running.bell.clone();
+    let Some(name) = name else {
+        return Claim::Nameless;
+    };
+    if running.label.is_none() {
+        running.label.clone_from(name);
+    }
+    let bell = running
+        .bell
+        .get_or_insert_with(|| Arc::new(Bell::new()))
+        .clone();
     if let Some(cycle) = graph.cycle_closed_by(me, cell) {
         return Claim::Refused(cycle);
     }
@@ -249,6 +283,23 @@ pub(crate) fn stop_waiting() {
 }
 
 impl Graph {
+    /// Whether others may come to wait for `thread` by way of what it has or does already.
+    fn is_involved(&self, thread: Thread) -> bool {
+        self.held.contains_key(&thread) || self.helping.contains_key(&thread)
+    }
+
+    /// The turn of `cell` is over.
+    fn end(&mut self, cell: Place) -> Option<Running> {
+        let turn = self.running.remove(&cell)?;
+        if let Entry::Occupied(mut held) = self.held.entry(turn.owner) {
+            *held.get_mut() -= 1;
+            if *held.get() == 0 {
+                held.remove();
+            }
+        }
+        Some(turn)
+    }
+
     /// The cells on the way from `wanted` back to `me`, if there is a way.
     fn cycle_closed_by(&self, me: Thread, wanted: Place) -> Option<Cycle> {
         let turn = self.running.get(&wanted)?;

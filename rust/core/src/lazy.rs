@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use crate::cell::{Entry, OnceCell, Patience, Turn};
-use crate::graph::{Bell, Label};
+use crate::graph::{Bell, Named};
 use crate::sync::{self, Arc, Mutex};
 use crate::value::{Fault, Plan, Value};
 
@@ -121,7 +121,7 @@ impl<V: Value> Lazy<V> {
     }
 
     /// The value, brought into being if need be.
-    pub fn force(&self, label: &Label, cx: V::Cx<'_>) -> Result<&V, V::Error> {
+    pub fn force(&self, label: &dyn Named, cx: V::Cx<'_>) -> Result<&V, V::Error> {
         if let Some(value) = self.get() {
             return Ok(value);
         }
@@ -137,7 +137,7 @@ impl<V: Value> Lazy<V> {
     }
 
     /// The leaf that records gradients, one for all handles that want gradients.
-    pub fn force_leaf(&self, label: &Label, cx: V::Cx<'_>) -> Result<&V, V::Error> {
+    pub fn force_leaf(&self, label: &dyn Named, cx: V::Cx<'_>) -> Result<&V, V::Error> {
         if let Some(leaf) = self.leaf.get() {
             return Ok(leaf);
         }
@@ -152,7 +152,7 @@ impl<V: Value> Lazy<V> {
     /// back up. *Where* is decided on the way down: a source that nobody else can read is made
     /// where it is needed, without a cell of its own; so is one whose values do not depend on the
     /// place. Any other is made at home, once, for all who share it.
-    fn evaluate(&self, label: &Label, cx: V::Cx<'_>) -> Result<V, V::Error> {
+    fn evaluate(&self, label: &dyn Named, cx: V::Cx<'_>) -> Result<V, V::Error> {
         let mut pending: Vec<Pending<V>> = Vec::new();
         let mut here = Pending {
             recipe: self.recipe().ok_or(Fault::Discarded)?,
@@ -192,7 +192,7 @@ impl<V: Value> Lazy<V> {
     fn approach(
         source: &Arc<Self>,
         device: &V::Device,
-        label: &Label,
+        label: &dyn Named,
         cx: V::Cx<'_>,
     ) -> Result<Source<V>, V::Error> {
         let found = |value: &V| Ok(Source::Value(value.share(cx)));

@@ -23,7 +23,7 @@ mod sync;
 pub mod value;
 
 pub use cell::{Block, OnceCell, Patience, Slot, get_or_try_init_at};
-pub use graph::{Bell, Cycle, Helping, Label, Place, after_fork_in_child, this_thread};
+pub use graph::{Bell, Cycle, Helping, Label, Named, Place, after_fork_in_child, this_thread};
 pub use lazy::{Lazy, Memo, Origin, Part, Recipe};
 pub use mapper::Mappers;
 pub use param::{Change, Param};

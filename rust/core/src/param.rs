@@ -4,7 +4,7 @@
 //! (is it to be trained? in which autodiff context is it read? what happens to it on load?) is
 //! never written into what it shares. Every verb answers with a new handle.
 
-use crate::graph::Label;
+use crate::graph::Named;
 use crate::lazy::{Lazy, Memo, Origin, Part, Recipe};
 use crate::mapper::Mappers;
 use crate::sync::Arc;
@@ -183,7 +183,7 @@ impl<V: Value> Param<V> {
     // ---- what may bring the value into being ------------------------------------------------
 
     /// The value: tracked if this handle wants gradients and its device records them.
-    pub fn val(&self, label: &Label, cx: V::Cx<'_>) -> Result<&V, V::Error> {
+    pub fn val(&self, label: &dyn Named, cx: V::Cx<'_>) -> Result<&V, V::Error> {
         if self.is_tracked() {
             self.state.force_leaf(label, cx)
         } else {
@@ -192,7 +192,7 @@ impl<V: Value> Param<V> {
     }
 
     /// The value as it is saved: taken through the save mappers, the last one added first.
-    pub fn transform_for_save(&self, label: &Label, cx: V::Cx<'_>) -> Result<V, V::Error> {
+    pub fn transform_for_save(&self, label: &dyn Named, cx: V::Cx<'_>) -> Result<V, V::Error> {
         let mut value = self.state.force(label, cx)?.share(cx);
         for step in self.mappers.save().iter().rev() {
             value = V::apply(step, value, self.state.plan(), cx)?;
@@ -219,7 +219,7 @@ impl<V: Value> Param<V> {
         &self,
         step: V::Step,
         change: Change<V>,
-        label: &Label,
+        label: &dyn Named,
         cx: V::Cx<'_>,
     ) -> Result<Self, V::Error> {
         let shape = change.shape.unwrap_or_else(|| self.shape().clone());
@@ -233,7 +233,7 @@ impl<V: Value> Param<V> {
     pub fn to_device(
         &self,
         device: &V::Device,
-        label: &Label,
+        label: &dyn Named,
         cx: V::Cx<'_>,
     ) -> Result<Self, V::Error> {
         if *device == self.device {
@@ -243,7 +243,12 @@ impl<V: Value> Param<V> {
     }
 
     /// As [`to_device`](Self::to_device), and always a state and a leaf of its own.
-    pub fn fork(&self, device: &V::Device, label: &Label, cx: V::Cx<'_>) -> Result<Self, V::Error> {
+    pub fn fork(
+        &self,
+        device: &V::Device,
+        label: &dyn Named,
+        cx: V::Cx<'_>,
+    ) -> Result<Self, V::Error> {
         let device = device.with_context_from(&self.device);
         let (shape, dtype) = (self.shape().clone(), self.dtype().clone());
         let plan = Self::plan_for(shape, dtype, &device, self.requires_grad);
@@ -308,7 +313,7 @@ impl<V: Value> Param<V> {
         source: Arc<Lazy<V>>,
         last: Vec<V::Step>,
         dtype: Option<V::Dtype>,
-        label: &Label,
+        label: &dyn Named,
         cx: V::Cx<'_>,
     ) -> Result<Self, V::Error> {
         let found = &source.plan().shape;
@@ -367,7 +372,7 @@ impl<V: Value> Param<V> {
         source: Arc<Lazy<V>>,
         plan: Plan<V>,
         steps: Vec<V::Step>,
-        label: &Label,
+        label: &dyn Named,
         cx: V::Cx<'_>,
     ) -> Result<Self, V::Error> {
         let eager = source.get().is_some();

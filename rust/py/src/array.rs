@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lazyparam_bytes::Dtype;
 use lazyparam_bytes::store::Checkpoint as Store;
-use lazyparam_core::{Bell, Device as _, Plan, Value};
+use lazyparam_core::{Bell, Device as _, Patience, Plan, Value};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple, PyWeakrefReference};
 
@@ -309,12 +309,12 @@ impl Value for Array {
         }
     }
 
-    fn nap(cx: Cx<'_>, bell: &Bell) {
-        gate::nap(cx, bell);
+    fn nap(mut cx: Cx<'_>, bell: &Bell) {
+        Patience::nap(&mut cx, bell);
     }
 
-    fn poll(cx: Cx<'_>) -> Result<(), Failure> {
-        Ok(gate::poll(cx)?)
+    fn poll(mut cx: Cx<'_>) -> Result<(), Failure> {
+        Patience::poll(&mut cx)
     }
 }
 

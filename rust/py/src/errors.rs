@@ -3,8 +3,8 @@
 use std::io;
 
 use lazyparam_bytes::store::StoreError;
-use lazyparam_core::{Cycle, Fault};
-use pyo3::exceptions::PyOSError;
+use lazyparam_core::{Cycle, Fault, Named};
+use pyo3::exceptions::{PyAttributeError, PyOSError, PyTimeoutError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -86,6 +86,8 @@ impl Raise {
 pub(crate) enum Failure {
     Raised(PyErr),
     Fault(Fault),
+    /// The deadline came before the value that another thread is making.
+    TimedOut,
 }
 
 impl Failure {
@@ -93,8 +95,21 @@ impl Failure {
         match self {
             Self::Raised(error) => error,
             Self::Fault(fault) => fault_err(py, fault),
+            Self::TimedOut => timed_out("this value"),
         }
     }
+
+    /// The exception, which says `what` it is that another thread is still making.
+    pub(crate) fn into_err_of(self, py: Python<'_>, what: &dyn Named) -> PyErr {
+        match (self, what.label()) {
+            (Self::TimedOut, Some(what)) => timed_out(&format!("the value of {what}")),
+            (failure, _) => failure.into_err(py),
+        }
+    }
+}
+
+fn timed_out(what: &str) -> PyErr {
+    PyTimeoutError::new_err(format!("another thread is still making {what}"))
 }
 
 impl From<PyErr> for Failure {
@@ -145,7 +160,7 @@ fn fault_err(py: Python<'_>, fault: Fault) -> PyErr {
 
 /// The exception for a failure, saying which parameter it is about: by its path, or by a label.
 pub(crate) fn about(py: Python<'_>, failure: Failure, label: &str, path: Option<&str>) -> PyErr {
-    let error = failure.into_err(py);
+    let error = failure.into_err_of(py, &Some(label.into()));
     // The user's exception comes first: if it takes no note, it goes without.
     let _ = python::LOCATE
         .get(py)
@@ -244,4 +259,19 @@ pub(crate) fn shape_text(shape: &[usize]) -> String {
             format!("({})", inner.join(", "))
         }
     }
+}
+
+/// The error that Python itself raises for an attribute that `object` does not have.
+pub(crate) fn no_attribute(object: &Bound<'_, PyAny>, name: &str) -> PyErr {
+    let raise = || -> PyResult<PyErr> {
+        let py = object.py();
+        let kind = object.get_type();
+        let text = format!("'{}' object has no attribute '{name}'", kind.name()?);
+        let context = PyDict::new(py);
+        context.set_item("name", name)?;
+        context.set_item("obj", object)?;
+        let class = py.get_type::<PyAttributeError>();
+        Ok(PyErr::from_value(class.call((text,), Some(&context))?))
+    };
+    raise().unwrap_or_else(|error| error)
 }

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use lazyparam_core::Bell;
-use pyo3::exceptions::{PyKeyboardInterrupt, PyTimeoutError, PyValueError};
+use lazyparam_core::{Bell, Patience};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 
+use crate::errors::Failure;
 use crate::exit;
 
 /// How long a wait goes on before signals and clocks are looked at.
@@ -77,15 +78,6 @@ pub(crate) fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     Python::try_attach(work)
 }
 
-/// Sleep detached until `bell` rings, a slice has passed or the deadline is there.
-pub(crate) fn nap(cx: Cx<'_>, bell: &Bell) {
-    let limit = match cx.deadline {
-        None => SLICE,
-        Some(deadline) => SLICE.min(deadline.saturating_duration_since(Instant::now())),
-    };
-    detached(cx.py, || bell.wait_for(limit));
-}
-
 thread_local! {
     /// In a thread of our own: whether whoever wanted its work has gone.
     static STOPPED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
@@ -96,19 +88,30 @@ pub(crate) fn heed(stopped: Arc<AtomicBool>) {
     STOPPED.set(Some(stopped));
 }
 
-/// Answer signals; an error if a handler raised one, nobody wants the value any more, or the
-/// deadline has passed.
-pub(crate) fn poll(cx: Cx<'_>) -> PyResult<()> {
-    cx.py.check_signals()?;
-    exit::refuse_to_wait()?;
-    let stopped = STOPPED.with_borrow(|flag| flag.as_ref().map(Arc::clone));
-    if stopped.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
-        return Err(PyKeyboardInterrupt::new_err("initialize() was stopped"));
+impl Patience for Cx<'_> {
+    type Error = Failure;
+
+    /// Sleep detached until `bell` rings, a slice has passed or the deadline is there.
+    fn nap(&mut self, bell: &Bell) {
+        let limit = match self.deadline {
+            None => SLICE,
+            Some(deadline) => SLICE.min(deadline.saturating_duration_since(Instant::now())),
+        };
+        detached(self.py, || bell.wait_for(limit));
     }
-    match cx.deadline {
-        Some(deadline) if deadline <= Instant::now() => Err(PyTimeoutError::new_err(
-            "another thread is still initialising this value",
-        )),
-        _ => Ok(()),
+
+    /// Answer signals; an error if a handler raised one, nobody wants the value any more, or the
+    /// deadline has passed.
+    fn poll(&mut self) -> Result<(), Failure> {
+        self.py.check_signals()?;
+        exit::refuse_to_wait()?;
+        let stopped = STOPPED.with_borrow(|flag| flag.as_ref().map(Arc::clone));
+        if stopped.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+            return Err(PyKeyboardInterrupt::new_err("initialize() was stopped").into());
+        }
+        match self.deadline {
+            Some(deadline) if deadline <= Instant::now() => Err(Failure::TimedOut),
+            _ => Ok(()),
+        }
     }
 }

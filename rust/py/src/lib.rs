@@ -11,9 +11,11 @@ mod dtype;
 mod errors;
 mod exit;
 mod fork;
+mod function;
 mod gate;
 mod init;
 mod initialize;
+mod once;
 mod param;
 mod pickle;
 mod plan;
@@ -31,6 +33,8 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        crate::once::open_to_reads(module.py())?;
+        crate::param::open_to_reads(module.py())?;
         crate::exit::register(module.py())?;
         crate::fork::register(module.py())
     }
@@ -45,6 +49,10 @@ mod _core {
     use crate::init::Init;
     #[pymodule_export]
     use crate::initialize::initialize;
+    #[pymodule_export]
+    use crate::once::{
+        Lazy, LazyAttribute, OnceCell, rebuild_attribute, rebuild_cell, rebuild_lazy,
+    };
     #[pymodule_export]
     use crate::param::Param;
     #[pymodule_export]

@@ -18,9 +18,10 @@ use crate::checkpoint::{Checkpoint, Mode};
 use crate::device::Device;
 use crate::dtype::dtype_of;
 use crate::errors::Raise;
+use crate::function::picklable;
 use crate::gate::Cx;
 use crate::init::Init;
-use crate::param::{Param, name_of};
+use crate::param::Param;
 
 /// A shared lazy state, as an object that pickle can keep ties between.
 #[pyclass(frozen, weakref, module = "lazyparam._core")]
@@ -201,31 +202,6 @@ fn steps_in(list: &Bound<'_, PyAny>) -> PyResult<Vec<Step>> {
             }
         })
         .collect()
-}
-
-/// `function`, if pickle can find it again by name or knows how to pickle it.
-fn picklable<'py>(
-    function: &Bound<'py, PyAny>,
-    what: &str,
-    path: Option<&str>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let name = name_of(function);
-    if !name.contains("<lambda>") && !name.contains("<locals>") {
-        return Ok(function.clone());
-    }
-    let raise = Raise::new(
-        "PickleError",
-        format!("the {what} {name} cannot be pickled"),
-    )
-    .remedy(
-        "Use one of lazyparam.init, a function at the top level of a module, or an object \
-             with __call__; or read the value first.",
-    );
-    let raise = match path {
-        Some(path) => raise.path(path),
-        None => raise,
-    };
-    Err(raise.err(function.py()))
 }
 
 #[pymethods]

@@ -1,16 +1,16 @@
-//! The functions of `lazyparam`'s Python half that Rust calls, looked up once.
+//! What Rust needs of Python modules, those of `lazyparam` above all, looked up once.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-/// A Python function, imported at its first use.
-pub(crate) struct Function {
+/// A function or class of a Python module, imported at its first use.
+pub(crate) struct Global {
     module: &'static str,
     name: &'static str,
     found: PyOnceLock<Py<PyAny>>,
 }
 
-impl Function {
+impl Global {
     const fn new(module: &'static str, name: &'static str) -> Self {
         Self {
             module,
@@ -19,7 +19,7 @@ impl Function {
         }
     }
 
-    /// The function itself.
+    /// The function or class itself.
     pub(crate) fn get<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
         if let Some(found) = self.found.get(py) {
             return Ok(found.bind(py));
@@ -31,18 +31,24 @@ impl Function {
 }
 
 /// `_host.array(buffer, shape, dtype)`
-pub(crate) static HOST_ARRAY: Function = Function::new("lazyparam._host", "array");
+pub(crate) static HOST_ARRAY: Global = Global::new("lazyparam._host", "array");
 /// `_host.element(value, dtype)`
-pub(crate) static HOST_ELEMENT: Function = Function::new("lazyparam._host", "element");
+pub(crate) static HOST_ELEMENT: Global = Global::new("lazyparam._host", "element");
 /// `_host.export(array, dtype, copy)`
-pub(crate) static HOST_EXPORT: Function = Function::new("lazyparam._host", "export");
+pub(crate) static HOST_EXPORT: Global = Global::new("lazyparam._host", "export");
 /// `devices.backend_of(device)`
-pub(crate) static BACKEND_OF: Function = Function::new("lazyparam.devices", "backend_of");
+pub(crate) static BACKEND_OF: Global = Global::new("lazyparam.devices", "backend_of");
 /// `drafts.Draft(param)`
-pub(crate) static DRAFT: Function = Function::new("lazyparam.drafts", "Draft");
+pub(crate) static DRAFT: Global = Global::new("lazyparam.drafts", "Draft");
 /// `errors.locate(error, path)`
-pub(crate) static LOCATE: Function = Function::new("lazyparam.errors", "locate");
+pub(crate) static LOCATE: Global = Global::new("lazyparam.errors", "locate");
 /// `_host.numbers(data, dtype)`
-pub(crate) static HOST_NUMBERS: Function = Function::new("lazyparam._host", "numbers");
+pub(crate) static HOST_NUMBERS: Global = Global::new("lazyparam._host", "numbers");
 /// `_host.dtype_name(spec)`
-pub(crate) static HOST_DTYPE_NAME: Function = Function::new("lazyparam._host", "dtype_name");
+pub(crate) static HOST_DTYPE_NAME: Global = Global::new("lazyparam._host", "dtype_name");
+/// `once.aget(lazy)`
+pub(crate) static AGET: Global = Global::new("lazyparam.once", "aget");
+/// `types.CoroutineType`
+pub(crate) static COROUTINE: Global = Global::new("types", "CoroutineType");
+/// `types.MemberDescriptorType`
+pub(crate) static MEMBER: Global = Global::new("types", "MemberDescriptorType");

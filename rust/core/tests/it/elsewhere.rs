@@ -29,7 +29,7 @@ impl Table {
     ) -> Result<usize, Refusal> {
         let key = (object, attribute);
         get_or_try_init_at(
-            Place::within(&OBJECTS[object], &ATTRIBUTES[attribute]),
+            Place::within(&raw const OBJECTS[object], &raw const ATTRIBUTES[attribute]),
             &ANON,
             &mut Counting(&self.naps),
             || Ok(self.values.lock().unwrap().get(&key).copied()),

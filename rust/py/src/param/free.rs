@@ -6,8 +6,9 @@ use lazyparam_core::{Origin, Recipe};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::{Param, name_of};
+use super::Param;
 use crate::device::Device;
+use crate::function::name_of;
 use crate::gate::Cx;
 use crate::init::{Draw, Init};
 

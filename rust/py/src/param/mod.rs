@@ -9,9 +9,10 @@ mod mappers;
 mod read;
 mod verbs;
 
+use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lazyparam_core::{Param as Core, Part};
+use lazyparam_core::{Label, Named, Param as Core, Part};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -21,6 +22,7 @@ use crate::errors::{Failure, Raise, about};
 use crate::exit::Inside;
 use crate::gate::Cx;
 use crate::pickle::{self, CopyMemo};
+use crate::raw::{self, Slot};
 
 /// A lazy, shareable model parameter.
 ///
@@ -44,6 +46,15 @@ pub(crate) struct Param {
     pub(crate) core: Core<Array>,
     /// The dotted path by which the parameter was last reached from a module; for messages.
     path: Mutex<Option<Arc<str>>>,
+    /// What `value` has answered, where a member descriptor can read it.
+    answer: Slot,
+}
+
+/// Open the class to fast reads; once, when the module is made.
+pub(crate) fn open_to_reads(py: Python<'_>) -> PyResult<()> {
+    let probe = Bound::new(py, declare::probe())?;
+    let doc = c"The value, as an attribute; the one attribute that may cost. See ``val``.";
+    raw::open_to_reads(&probe, &probe.get().answer, c"value", doc)
 }
 
 /// The mappers and the intent of a parameter, on their way from `consume` to
@@ -58,6 +69,7 @@ impl Param {
         Self {
             core,
             path: Mutex::new(path),
+            answer: Slot::default(),
         }
     }
 
@@ -94,14 +106,17 @@ impl Param {
     fn try_with<'a, T>(
         &'a self,
         py: Python<'_>,
-        work: impl FnOnce(&Option<Arc<str>>) -> Result<T, Failure>,
+        work: impl FnOnce(&dyn Named) -> Result<T, Failure>,
     ) -> PyResult<T>
     where
         T: 'a,
     {
         let _inside = Inside::enter(py);
-        let label = Some(self.label());
-        self.located(py, work(&label))
+        let name = Name {
+            param: self,
+            label: OnceCell::new(),
+        };
+        self.located(py, work(&name))
     }
 
     /// `result`, its error saying that it is about this parameter.
@@ -110,21 +125,17 @@ impl Param {
     }
 }
 
-/// What a function is called; runs no code of the user's, so only Python's own kinds are asked.
-pub(crate) fn name_of(function: &Bound<'_, PyAny>) -> String {
-    let kind = function.get_type();
-    let is_ours = ["function", "method", "builtin_function_or_method", "type"]
-        .iter()
-        .any(|name| kind.name().is_ok_and(|kind| kind == *name))
-        && kind.module().is_ok_and(|module| module == "builtins");
-    let name = if is_ours {
-        function
-            .getattr("__qualname__")
-            .and_then(|name| name.extract())
-    } else {
-        kind.name().map(|name| name.to_string())
-    };
-    name.unwrap_or_else(|_| "?".to_owned())
+/// The label of a parameter, made when it is asked for.
+struct Name<'a> {
+    param: &'a Param,
+    label: OnceCell<Label>,
+}
+
+impl Named for Name<'_> {
+    fn label(&self) -> Label {
+        let make = || Some(self.param.label());
+        self.label.get_or_init(make).clone()
+    }
 }
 
 /// A function of the user's as one transformation of a value.
@@ -172,6 +183,7 @@ impl Param {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.answer.visit(&visit)?;
         self.core.visit_owned(&mut |part| match part {
             Part::Value(value) => visit.call(&value.object),
             Part::Call(call) => visit.call(call),
@@ -181,6 +193,7 @@ impl Param {
     }
 
     fn __clear__(&self) {
+        self.answer.clear();
         self.core.discard();
     }
 }

@@ -1,11 +1,13 @@
 //! Reading: what may bring the value into being.
 
+use lazyparam_core::Slot as _;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use super::declare::state_over;
 use super::{Param, ParamMapper};
 use crate::array::to_host;
+use crate::errors::no_attribute;
 use crate::gate::Cx;
 use crate::python;
 
@@ -38,10 +40,13 @@ impl Param {
         self.val(py, timeout)
     }
 
-    /// The value, as an attribute; the one attribute that may cost. See `val`.
-    #[getter]
-    fn value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.val(py, None)
+    /// What is asked for attributes that are not there: the value, until it has been asked for.
+    fn _missing(slf: &Bound<'_, Self>, name: &str) -> PyResult<Py<PyAny>> {
+        if name != "value" {
+            return Err(no_attribute(slf, name));
+        }
+        let value = slf.get().val(slf.py(), None)?;
+        Ok(slf.get().answer.publish(value).clone_ref(slf.py()))
     }
 
     #[allow(clippy::wrong_self_convention)] // Burn's name; Python has no consuming methods.

@@ -1,6 +1,4 @@
-//! `Buffer`: bytes of the core as a read-only Python buffer. The one room of `unsafe` code.
-
-#![allow(unsafe_code)]
+//! `Buffer`: bytes of the core as a read-only Python buffer.
 
 use std::ffi::{c_int, c_void};
 
@@ -121,10 +119,4 @@ fn slice(buffer: &PyBuffer<u8>) -> &[u8] {
     // so it starts at `buf_ptr` and is `len_bytes` long; any bytes are valid `u8`s. Nobody writes
     // to it: it is read-only, or its owner has given it away.
     unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes()) }
-}
-
-/// Whether `object` is the only reference to what it refers to.
-pub(crate) fn is_sole(object: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: `object` is a live reference, and the thread is attached.
-    unsafe { ffi::Py_REFCNT(object.as_ptr()) == 1 }
 }

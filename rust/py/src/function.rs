@@ -1,0 +1,99 @@
+//! Functions of the user's: what they are called, and which ones are of no use here.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyFunction;
+
+use crate::errors::Raise;
+use crate::python;
+
+/// What a function is called; runs no code of the user's, so only Python's own kinds are asked.
+pub(crate) fn name_of(function: &Bound<'_, PyAny>) -> String {
+    let kind = function.get_type();
+    let is_ours = ["function", "method", "builtin_function_or_method", "type"]
+        .iter()
+        .any(|name| kind.name().is_ok_and(|kind| kind == *name))
+        && kind.module().is_ok_and(|module| module == "builtins");
+    let name = if is_ours {
+        function
+            .getattr("__qualname__")
+            .and_then(|name| name.extract())
+    } else {
+        kind.name().map(|name| name.to_string())
+    };
+    name.unwrap_or_else(|_| "?".to_owned())
+}
+
+/// `function`, if pickle can find it again by name or knows how to pickle it.
+pub(crate) fn picklable<'py>(
+    function: &Bound<'py, PyAny>,
+    what: &str,
+    path: Option<&str>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let name = name_of(function);
+    if !name.contains("<lambda>") && !name.contains("<locals>") {
+        return Ok(function.clone());
+    }
+    let raise = Raise::new(
+        "PickleError",
+        format!("the {what} {name} cannot be pickled"),
+    )
+    .remedy(
+        "Use one of lazyparam.init, a function at the top level of a module, or an object \
+             with __call__; or read the value first.",
+    );
+    let raise = match path {
+        Some(path) => raise.path(path),
+        None => raise,
+    };
+    Err(raise.err(function.py()))
+}
+
+/// Refuse what cannot be called without arguments to make a value: coroutine functions above all.
+pub(crate) fn usable(function: &Bound<'_, PyAny>) -> PyResult<()> {
+    // Asked of plain functions only, and of their flags rather than of `inspect`: this is done
+    // for each cell that is made. What slips through is caught by what it returns.
+    if let Ok(function) = function.cast_exact::<PyFunction>() {
+        const CO_COROUTINE: i64 = 0x80;
+        let py = function.py();
+        let code = function.getattr(intern!(py, "__code__"))?;
+        let flags: i64 = code.getattr(intern!(py, "co_flags"))?.extract()?;
+        if flags & CO_COROUTINE == 0 {
+            return Ok(());
+        }
+        return Err(asynchronous(py, &name_of(function)));
+    }
+    if function.is_callable() {
+        return Ok(());
+    }
+    Err(Raise::new(
+        "LazyTypeError",
+        "a factory is a function that makes the value",
+    )
+    .found(function.get_type().name()?.to_string())
+    .remedy("Wrap a value that is there already: Lazy.of(value).")
+    .err(function.py()))
+}
+
+/// What `function` returned, unless it is a coroutine that nobody would ever await.
+pub(crate) fn made<'py>(
+    function: &Bound<'py, PyAny>,
+    value: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = value.py();
+    if !value.get_type().is(python::COROUTINE.get(py)?) {
+        return Ok(value);
+    }
+    value.call_method0(intern!(py, "close"))?;
+    Err(asynchronous(py, &name_of(function)))
+}
+
+fn asynchronous(py: Python<'_>, name: &str) -> PyErr {
+    Raise::new("LazyTypeError", format!("{name} is a coroutine function"))
+        .expected("a function that returns the value")
+        .remedy(
+            "Give a plain function, and await the cell: `await Lazy(load).aget()` runs `load` \
+             in a thread; a function that has to await something can use `asyncio.run` there.",
+        )
+        .err(py)
+}

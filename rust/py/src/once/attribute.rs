@@ -1,0 +1,290 @@
+//! `lazy`: an attribute that each instance makes once, in its `__dict__` or in a declared slot.
+
+use std::sync::OnceLock;
+
+use lazyparam_core::{Label, Named, Place, get_or_try_init_at};
+use pyo3::exceptions::{PyAttributeError, PyRuntimeError};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+
+use crate::errors::{Failure, Raise};
+use crate::exit::Inside;
+use crate::function::{self, name_of};
+use crate::gate::Cx;
+use crate::raw::Member;
+
+/// The descriptor under ``lazyparam.lazy``: what it does for instances.
+#[pyclass(frozen, generic, subclass, weakref, module = "lazyparam._core")]
+pub(crate) struct LazyAttribute {
+    function: Py<PyAny>,
+    /// The slot that a class keeps the value in, if it is another than `_name`.
+    slot: Option<Py<PyString>>,
+    names: OnceLock<Names>,
+    /// The slot of the class that declares the attribute, if it has it.
+    member: OnceLock<Member>,
+}
+
+/// What a class calls the attribute, and the slot that it may have for it.
+struct Names {
+    attribute: Py<PyString>,
+    slot: Py<PyString>,
+}
+
+/// Where an instance keeps the value.
+enum Home<'a, 'py> {
+    Declared(&'a Member),
+    Found(Member),
+    Dict(Bound<'py, PyDict>),
+}
+
+impl LazyAttribute {
+    fn names(&self, py: Python<'_>) -> PyResult<&Names> {
+        self.names.get().ok_or_else(|| {
+            Raise::new(
+                "LazyTypeError",
+                "this lazy attribute does not know its name",
+            )
+            .remedy("Define it in the body of the class, or call __set_name__.")
+            .err(py)
+        })
+    }
+
+    /// The names, which are those by `name` if there were none yet.
+    fn called(&self, name: &Bound<'_, PyString>) -> &Names {
+        self.names.get_or_init(|| {
+            let py = name.py();
+            let slot = match &self.slot {
+                Some(slot) => slot.clone_ref(py),
+                None => PyString::new(py, &format!("_{name}")).unbind(),
+            };
+            let attribute = name.clone().unbind();
+            Names { attribute, slot }
+        })
+    }
+
+    /// The slot of `instance`'s class by which the attribute was declared.
+    fn declared(&self, instance: &Bound<'_, PyAny>) -> Option<&Member> {
+        let member = self.member.get()?;
+        member.is_in(instance).then_some(member)
+    }
+
+    fn home<'py>(&self, names: &Names, instance: &Bound<'py, PyAny>) -> PyResult<Home<'_, 'py>> {
+        if let Some(member) = self.declared(instance) {
+            return Ok(Home::Declared(member));
+        }
+        let py = instance.py();
+        let kind = instance.get_type();
+        if let Some(member) = kind.getattr_opt(&names.slot)?.as_ref().and_then(Member::of) {
+            return Ok(Home::Found(member));
+        }
+        let dict = instance.getattr_opt(intern!(py, "__dict__"))?;
+        match dict.map(Bound::cast_into::<PyDict>) {
+            Some(Ok(dict)) => Ok(Home::Dict(dict)),
+            _ => Err(Raise::new(
+                "LazyTypeError",
+                format!("{} has no room for its value", self.label(names, &kind)),
+            )
+            .remedy(format!(
+                "Add {:?} to the __slots__ of {}, or give it a __dict__.",
+                names.slot.to_string(),
+                kind.name()?
+            ))
+            .err(py)),
+        }
+    }
+
+    fn label(&self, names: &Names, kind: &Bound<'_, PyType>) -> String {
+        let kind = kind.qualname().map(|name| name.to_string());
+        format!("{}.{}", kind.as_deref().unwrap_or("?"), names.attribute)
+    }
+
+    /// The value that `instance` has, or that the method makes.
+    fn force(slf: &Bound<'_, Self>, instance: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        let names = this.names(py)?;
+        let home = this.home(names, instance)?;
+        let _inside = Inside::enter(py);
+        let name = Name {
+            attribute: this,
+            names,
+            kind: &instance.get_type(),
+        };
+        let place = Place::within(instance.as_ptr().cast_const(), slf.as_ptr().cast_const());
+        let made = get_or_try_init_at(
+            place,
+            &name,
+            &mut Cx::new(py),
+            || Ok(home.read(names, instance)?),
+            || {
+                let function = this.function.bind(py);
+                let value = function::made(function, function.call1((instance,))?)?;
+                home.write(names, instance, &value)?;
+                Ok(value)
+            },
+        );
+        made.map(Bound::unbind)
+            .map_err(|failure: Failure| failure.into_err_of(py, &name))
+    }
+}
+
+/// The name of an attribute of some class, made when it is asked for.
+struct Name<'a, 'py> {
+    attribute: &'a LazyAttribute,
+    names: &'a Names,
+    kind: &'a Bound<'py, PyType>,
+}
+
+impl Named for Name<'_, '_> {
+    fn label(&self) -> Label {
+        Some(self.attribute.label(self.names, self.kind).into())
+    }
+}
+
+impl<'py> Home<'_, 'py> {
+    fn read(
+        &self,
+        names: &Names,
+        instance: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self {
+            Self::Declared(member) => member.read(instance),
+            Self::Found(member) => member.read(instance),
+            Self::Dict(dict) => dict.get_item(&names.attribute),
+        }
+    }
+
+    fn write(
+        &self,
+        names: &Names,
+        instance: &Bound<'py, PyAny>,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<()> {
+        match self {
+            Self::Declared(member) => member.write(instance, value),
+            Self::Found(member) => member.write(instance, value),
+            Self::Dict(dict) => dict.set_item(&names.attribute, value),
+        }
+    }
+}
+
+/// An AttributeError of a method as one that no `__getattr__` of the class can hide.
+fn unmasked(instance: &Bound<'_, PyAny>, label: &str, error: PyErr) -> PyErr {
+    let py = instance.py();
+    let kind = instance.get_type();
+    let hides = kind.mro().iter().any(|class| {
+        let own = class.getattr(intern!(py, "__dict__"));
+        own.is_ok_and(|own| own.contains(intern!(py, "__getattr__")).unwrap_or(false))
+    });
+    if !hides || !error.is_instance_of::<PyAttributeError>(py) {
+        return error;
+    }
+    let seen = PyRuntimeError::new_err(format!("{label} raised an AttributeError: {error}"));
+    seen.set_cause(py, Some(error));
+    seen
+}
+
+#[pymethods]
+impl LazyAttribute {
+    #[new]
+    #[pyo3(signature = (function, /, *, slot = None))]
+    fn new(function: &Bound<'_, PyAny>, slot: Option<Py<PyString>>) -> PyResult<Self> {
+        function::usable(function)?;
+        Ok(Self {
+            function: function.clone().unbind(),
+            slot,
+            names: OnceLock::new(),
+            member: OnceLock::new(),
+        })
+    }
+
+    /// Learn the name, and where the class keeps the value: the descriptor of its slot, or None.
+    fn __set_name__<'py>(
+        &self,
+        owner: &Bound<'py, PyType>,
+        name: &Bound<'py, PyString>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = owner.py();
+        let names = self.called(name);
+        if !names.attribute.bind(py).as_any().eq(name)? {
+            let problem = "one lazy attribute cannot have two names";
+            return Err(Raise::new("LazyTypeError", problem)
+                .expected(names.attribute.to_string())
+                .found(name.to_string())
+                .err(py));
+        }
+        let found = owner.getattr_opt(&names.slot)?;
+        let Some((found, member)) = found.and_then(|it| Some((it.clone(), Member::of(&it)?)))
+        else {
+            return Ok(None);
+        };
+        // A class made anew with slots, as dataclasses are, comes here a second time.
+        let _ = self.member.set(member);
+        Ok(Some(found))
+    }
+
+    fn __get__(
+        slf: &Bound<'_, Self>,
+        instance: Option<&Bound<'_, PyAny>>,
+        owner: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let _ = owner;
+        let Some(instance) = instance else {
+            return Ok(slf.clone().into_any().unbind());
+        };
+        if let Some(member) = slf.get().declared(instance)
+            && let Some(value) = member.read(instance)?
+        {
+            return Ok(value.unbind());
+        }
+        Self::force(slf, instance).map_err(|error| {
+            let names = slf.get().names(slf.py());
+            let label = names.map(|names| slf.get().label(names, &instance.get_type()));
+            unmasked(instance, label.as_deref().unwrap_or("lazy"), error)
+        })
+    }
+
+    /// The value of `instance`, made if need be; its errors are those of the method.
+    fn _read(slf: &Bound<'_, Self>, instance: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Self::force(slf, instance)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!("<lazy {}>", name_of(self.function.bind(py)))
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let py = slf.py();
+        let this = slf.get();
+        let rebuild = py.import("lazyparam._core")?.getattr("rebuild_attribute")?;
+        let name = this.names.get().map(|names| &names.attribute);
+        (rebuild, (slf.get_type(), &this.function, &this.slot, name)).into_pyobject(py)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if let Some(member) = self.member.get() {
+            member.visit(&visit)?;
+        }
+        visit.call(&self.function)
+    }
+}
+
+/// A lazy attribute from what its `__reduce__` told.
+#[pyfunction]
+#[pyo3(signature = (class_, function, slot, name))]
+pub(crate) fn rebuild_attribute<'py>(
+    class_: &Bound<'py, PyType>,
+    function: Bound<'py, PyAny>,
+    slot: Option<Bound<'py, PyString>>,
+    name: Option<Bound<'py, PyString>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let keywords = PyDict::new(class_.py());
+    keywords.set_item("slot", slot)?;
+    let attribute = class_.call((function,), Some(&keywords))?;
+    if let Some(name) = name {
+        attribute.cast::<LazyAttribute>()?.get().called(&name);
+    }
+    Ok(attribute)
+}
