@@ -9,12 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import declare, heartbeat, load, read, small, table, views
+from . import declare, heartbeat, load, once, small, table, views
 from .harness import Scale
 
 ALL = {
     module.__name__.rpartition(".")[2]: module
-    for module in (load, views, small, heartbeat, declare, read)
+    for module in (load, views, small, heartbeat, declare, once)
 }
 
 
@@ -47,7 +47,8 @@ def main() -> None:
         print(f"{table.machine()}.\n")
     print(table.markdown(rows) if args.markdown else table.plain(rows))
     print(
-        "\nMedians over rounds that take turns (least – most); ratios are medians round by round."
+        "\nMedians over rounds that take turns (least – most); ratios are medians round by round. "
+        "Of `once`, the best of many short rounds that take turns, and the ratios of those."
     )
     if args.quick:
         print("A trial with small sizes: it shows that all works, not how fast.")

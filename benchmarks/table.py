@@ -79,6 +79,8 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
 
 
 def times(ratio: float) -> str:
+    if ratio < 0.1:
+        return f"{ratio:.1g}×"
     return f"{ratio:.2f}×" if ratio < 10 else f"{ratio:.0f}×"
 
 
