@@ -2,10 +2,12 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyFunction;
 
 use crate::errors::Raise;
 use crate::python;
+use crate::raw::Getter;
 
 /// What a function is called; runs no code of the user's, so only Python's own kinds are asked.
 pub(crate) fn name_of(function: &Bound<'_, PyAny>) -> String {
@@ -55,13 +57,10 @@ pub(crate) fn usable(function: &Bound<'_, PyAny>) -> PyResult<()> {
     // for each cell that is made. What slips through is caught by what it returns.
     if let Ok(function) = function.cast_exact::<PyFunction>() {
         const CO_COROUTINE: i64 = 0x80;
-        let py = function.py();
-        let code = function.getattr(intern!(py, "__code__"))?;
-        let flags: i64 = code.getattr(intern!(py, "co_flags"))?.extract()?;
-        if flags & CO_COROUTINE == 0 {
+        if flags(function)? & CO_COROUTINE == 0 {
             return Ok(());
         }
-        return Err(asynchronous(py, &name_of(function)));
+        return Err(asynchronous(function.py(), &name_of(function)));
     }
     if function.is_callable() {
         return Ok(());
@@ -73,6 +72,25 @@ pub(crate) fn usable(function: &Bound<'_, PyAny>) -> PyResult<()> {
     .found(function.get_type().name()?.to_string())
     .remedy("Wrap a value that is there already: Lazy.of(value).")
     .err(function.py()))
+}
+
+/// The flags of the code of `function`.
+fn flags(function: &Bound<'_, PyAny>) -> PyResult<i64> {
+    /// What reads `__code__` of functions, and `co_flags` of codes.
+    static GETTERS: PyOnceLock<(Getter, Getter)> = PyOnceLock::new();
+    let py = function.py();
+    if let Some((code, flags)) = GETTERS.get(py) {
+        return flags.read(&code.read(function)?)?.extract();
+    }
+    let code = function.getattr(intern!(py, "__code__"))?;
+    let getters = (
+        Getter::of(&function.get_type().getattr(intern!(py, "__code__"))?),
+        Getter::of(&code.get_type().getattr(intern!(py, "co_flags"))?),
+    );
+    if let (Some(code), Some(flags)) = getters {
+        let _ = GETTERS.set(py, (code, flags));
+    }
+    code.getattr(intern!(py, "co_flags"))?.extract()
 }
 
 /// What `function` returned, unless it is a coroutine that nobody would ever await.

@@ -52,3 +52,5 @@ pub(crate) static AGET: Global = Global::new("lazyparam.once", "aget");
 pub(crate) static COROUTINE: Global = Global::new("types", "CoroutineType");
 /// `types.MemberDescriptorType`
 pub(crate) static MEMBER: Global = Global::new("types", "MemberDescriptorType");
+/// `types.GetSetDescriptorType`
+pub(crate) static GETSET: Global = Global::new("types", "GetSetDescriptorType");

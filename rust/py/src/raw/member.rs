@@ -53,7 +53,7 @@ pub(crate) fn open_to_reads<T: PyClass>(
             get: Some(read_or_ask),
             set: None,
             doc: doc.as_ptr(),
-            closure: Box::into_raw(Box::new(Getter { offset, name })).cast::<c_void>(),
+            closure: Box::into_raw(Box::new(Place { offset, name })).cast::<c_void>(),
         }));
         // SAFETY: the type is alive, the definition and its closure live for ever.
         unsafe { ffi::PyDescr_NewGetSet(target, getter) }
@@ -64,7 +64,7 @@ pub(crate) fn open_to_reads<T: PyClass>(
 }
 
 /// What the getter of Python 3.11 goes by.
-struct Getter {
+struct Place {
     offset: usize,
     name: &'static CStr,
 }
@@ -78,16 +78,56 @@ unsafe extern "C" fn read_or_ask(
     // offset, and with the closure that it was made with, which lives for ever. Slots are read
     // atomically, and what is in one is alive as long as the instance is.
     unsafe {
-        let getter = &*closure.cast::<Getter>();
-        let slot = &*object.byte_add(getter.offset).cast::<Slot>();
+        let place = &*closure.cast::<Place>();
+        let slot = &*object.byte_add(place.offset).cast::<Slot>();
         match lazyparam_core::Slot::get(slot) {
             Some(value) => ffi::Py_NewRef(value.as_ptr()),
             None => ffi::PyObject_CallMethod(
                 object,
                 c"_missing".as_ptr(),
                 c"s".as_ptr(),
-                getter.name.as_ptr(),
+                place.name.as_ptr(),
             ),
+        }
+    }
+}
+
+/// What reads an attribute of the instances of a type: its descriptor, called without a look-up.
+pub(crate) struct Getter {
+    descriptor: Py<PyAny>,
+    get: ffi::descrgetfunc,
+}
+
+impl Getter {
+    /// `descriptor`, if it is one of Python's own, which check what they are called with.
+    pub(crate) fn of(descriptor: &Bound<'_, PyAny>) -> Option<Self> {
+        let py = descriptor.py();
+        let kind = descriptor.get_type();
+        let is_pythons = [&python::MEMBER, &python::GETSET]
+            .iter()
+            .any(|own| own.get(py).is_ok_and(|own| kind.is(own)));
+        if !is_pythons {
+            return None;
+        }
+        // SAFETY: the type is alive, and this slot of it is of this type, or null.
+        let get = unsafe {
+            let get = ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_tp_descr_get);
+            std::mem::transmute::<*mut c_void, Option<ffi::descrgetfunc>>(get)?
+        };
+        Some(Self {
+            descriptor: descriptor.clone().unbind(),
+            get,
+        })
+    }
+
+    /// The attribute of `instance`; an error if there is none, or it is of another type.
+    pub(crate) fn read<'py>(&self, instance: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: all references are alive. The descriptor itself checks the type of the instance,
+        // and gives a new reference, or null and an exception.
+        unsafe {
+            let kind = ffi::Py_TYPE(instance.as_ptr());
+            let found = (self.get)(self.descriptor.as_ptr(), instance.as_ptr(), kind.cast());
+            Bound::from_owned_ptr_or_err(instance.py(), found)
         }
     }
 }
@@ -96,8 +136,7 @@ unsafe extern "C" fn read_or_ask(
 pub(crate) struct Member {
     /// The class that declares it.
     owner: Py<PyType>,
-    descriptor: Py<PyAny>,
-    get: ffi::descrgetfunc,
+    getter: Getter,
     set: ffi::descrsetfunc,
 }
 
@@ -108,20 +147,15 @@ impl Member {
         if !kind.is(python::MEMBER.get(descriptor.py()).ok()?) {
             return None;
         }
-        // SAFETY: the type is alive, and these slots of it are of these types, or null.
-        let (get, set) = unsafe {
-            let get = ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_tp_descr_get);
+        // SAFETY: the type is alive, and this slot of it is of this type, or null.
+        let set = unsafe {
             let set = ffi::PyType_GetSlot(kind.as_type_ptr(), ffi::Py_tp_descr_set);
-            (
-                std::mem::transmute::<*mut c_void, Option<ffi::descrgetfunc>>(get)?,
-                std::mem::transmute::<*mut c_void, Option<ffi::descrsetfunc>>(set)?,
-            )
+            std::mem::transmute::<*mut c_void, Option<ffi::descrsetfunc>>(set)?
         };
         let owner = descriptor.getattr("__objclass__").ok()?;
         Some(Self {
             owner: owner.cast_into::<PyType>().ok()?.unbind(),
-            descriptor: descriptor.clone().unbind(),
-            get,
+            getter: Getter::of(descriptor)?,
             set,
         })
     }
@@ -131,17 +165,9 @@ impl Member {
         &self,
         instance: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let py = instance.py();
-        // SAFETY: all references are alive. The descriptor itself checks that the instance has
-        // the slot, and gives a new reference, or null and an exception.
-        let found = unsafe {
-            let kind = ffi::Py_TYPE(instance.as_ptr());
-            let found = (self.get)(self.descriptor.as_ptr(), instance.as_ptr(), kind.cast());
-            Bound::from_owned_ptr_or_err(py, found)
-        };
-        match found {
+        match self.getter.read(instance) {
             Ok(found) => Ok(Some(found)),
-            Err(error) if error.is_instance_of::<PyAttributeError>(py) => Ok(None),
+            Err(error) if error.is_instance_of::<PyAttributeError>(instance.py()) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -154,8 +180,13 @@ impl Member {
     ) -> PyResult<()> {
         // SAFETY: all references are alive. The descriptor itself checks that the instance has
         // the slot, and takes a reference of its own to the value.
-        let status: c_int =
-            unsafe { (self.set)(self.descriptor.as_ptr(), instance.as_ptr(), value.as_ptr()) };
+        let status: c_int = unsafe {
+            (self.set)(
+                self.getter.descriptor.as_ptr(),
+                instance.as_ptr(),
+                value.as_ptr(),
+            )
+        };
         if status == 0 {
             return Ok(());
         }
@@ -175,6 +206,6 @@ impl Member {
     /// The slot's own descriptor.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.owner)?;
-        visit.call(&self.descriptor)
+        visit.call(&self.getter.descriptor)
     }
 }

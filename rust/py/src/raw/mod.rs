@@ -7,7 +7,7 @@ mod member;
 mod slot;
 
 pub(crate) use buffer::{Buffer, Memory, bytes};
-pub(crate) use member::{Member, open_to_reads};
+pub(crate) use member::{Getter, Member, open_to_reads};
 pub(crate) use slot::Slot;
 
 use pyo3::ffi;
