@@ -13,7 +13,7 @@ use crate::exit::Inside;
 use crate::function::{self, picklable};
 use crate::gate::Cx;
 use crate::python;
-use crate::raw::Slot;
+use crate::raw::{Ready, Slot};
 
 /// A value that is made by `factory` when it is first needed: exactly once, whoever asks.
 ///
@@ -101,6 +101,15 @@ impl Lazy {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         drop(spent);
+    }
+}
+
+impl Ready for Lazy {
+    const METHOD: &'static str = "get";
+    const WHOLE: &'static str = "_get";
+
+    fn ready(&self) -> Option<&Py<PyAny>> {
+        self.cell.get()
     }
 }
 

@@ -24,7 +24,8 @@ pub(crate) fn open_to_reads(py: Python<'_>) -> PyResult<()> {
     raw::open_to_reads(&lazy, lazy.get().slot(), c"value", doc)?;
     let doc = c"The value, as fast as a slot; an UnsetError if there is none yet.";
     let cell = Bound::new(py, OnceCell::empty())?;
-    raw::open_to_reads(&cell, cell.get().slot(), c"value", doc)
+    raw::open_to_reads(&cell, cell.get().slot(), c"value", doc)?;
+    raw::open_to_calls::<Lazy>(py)
 }
 
 /// What `factory` makes.

@@ -22,7 +22,7 @@ use crate::errors::{Failure, Raise, about};
 use crate::exit::Inside;
 use crate::gate::Cx;
 use crate::pickle::{self, CopyMemo};
-use crate::raw::{self, Slot};
+use crate::raw::{self, Ready, Slot};
 
 /// A lazy, shareable model parameter.
 ///
@@ -54,7 +54,17 @@ pub(crate) struct Param {
 pub(crate) fn open_to_reads(py: Python<'_>) -> PyResult<()> {
     let probe = Bound::new(py, declare::probe())?;
     let doc = c"The value, as an attribute; the one attribute that may cost. See ``val``.";
-    raw::open_to_reads(&probe, &probe.get().answer, c"value", doc)
+    raw::open_to_reads(&probe, &probe.get().answer, c"value", doc)?;
+    raw::open_to_calls::<Param>(py)
+}
+
+impl Ready for Param {
+    const METHOD: &'static str = "val";
+    const WHOLE: &'static str = "_val";
+
+    fn ready(&self) -> Option<&Py<PyAny>> {
+        self.core.get().map(|value| &value.object)
+    }
 }
 
 /// The mappers and the intent of a parameter, on their way from `consume` to

@@ -1,13 +1,15 @@
-//! The one room of `unsafe` code: memory as buffers, and objects where member descriptors read them.
+//! The one room of `unsafe` code: memory as buffers, and objects that Python reads without PyO3.
 
 #![allow(unsafe_code)]
 
 mod buffer;
 mod member;
+mod method;
 mod slot;
 
 pub(crate) use buffer::{Buffer, Memory, bytes};
 pub(crate) use member::{Getter, Member, open_to_reads};
+pub(crate) use method::{Ready, open_to_calls};
 pub(crate) use slot::Slot;
 
 use pyo3::ffi;
