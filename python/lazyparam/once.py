@@ -113,8 +113,11 @@ class Once(Generic[_T]):
     """
 
     def __init__(self, function: Callable[[], _T], /) -> None:
-        self._cell = Lazy(function)
         functools.update_wrapper(self, function)
+        # Partials and objects that can be called have no name of their own.
+        self.__qualname__ = getattr(function, "__qualname__", type(function).__qualname__)
+        # Last, because the function's attributes have come along, whatever they are called.
+        self._cell = Lazy(function)
 
     def __call__(self) -> _T:
         """What the function returned; it runs now if it has not yet."""
@@ -166,7 +169,7 @@ def once(function: Callable[[], _T], /) -> Once[_T]:
         raise LazyTypeError(
             "a function that runs once has no arguments to tell its calls apart",
             expected="a function without parameters",
-            found=f"{function.__name__}({', '.join(needed)})",
+            found=f"{getattr(function, '__name__', type(function).__name__)}({', '.join(needed)})",
             remedy="Use @lazy for methods, functools.lru_cache for functions of something.",
         )
     return Once(function)
