@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ._core import Lazy, LazyAttribute
@@ -91,11 +92,15 @@ def _first_reads(owner: type) -> dict[str, lazy[Any]]:
 
     def __getattr__(self: Any, name: str) -> Any:  # noqa: N807 - it becomes a method
         attribute = attributes.get(name)
-        if attribute is not None:
+        # What overrides it, and fails with an AttributeError, is none of ours.
+        if attribute is not None and isinstance(getattr(type(self), name), MemberDescriptorType):
             return attribute._read(self)
         if own is not None:
             return own.__get__(self, type(self))(name)
-        inherited = getattr(super(owner, self), "__getattr__", None)
+        # Not the owner, where that has been made anew, as dataclasses with slots are.
+        mro = type(self).__mro__
+        here = next((kind for kind in mro if vars(kind).get("__getattr__") is __getattr__), owner)
+        inherited = getattr(super(here, self), "__getattr__", None)
         if inherited is not None:
             return inherited(name)
         problem = f"{type(self).__name__!r} object has no attribute {name!r}"
