@@ -33,10 +33,17 @@ struct Names {
 }
 
 /// Where an instance keeps the value.
-enum Home<'a, 'py> {
+enum Home<'a> {
     Declared(&'a Member),
     Found(Member),
-    Dict(Bound<'py, PyDict>),
+    /// Its ``__dict__``, which may be another one each time it is asked for.
+    Dict,
+}
+
+/// The ``__dict__`` of `instance`, if it has one.
+fn dict_of<'py>(instance: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let dict = instance.getattr_opt(intern!(instance.py(), "__dict__"))?;
+    Ok(dict.and_then(|dict| dict.cast_into::<PyDict>().ok()))
 }
 
 impl LazyAttribute {
@@ -70,7 +77,7 @@ impl LazyAttribute {
         member.is_in(instance).then_some(member)
     }
 
-    fn home<'py>(&self, names: &Names, instance: &Bound<'py, PyAny>) -> PyResult<Home<'_, 'py>> {
+    fn home(&self, names: &Names, instance: &Bound<'_, PyAny>) -> PyResult<Home<'_>> {
         if let Some(member) = self.declared(instance) {
             return Ok(Home::Declared(member));
         }
@@ -79,10 +86,9 @@ impl LazyAttribute {
         if let Some(member) = kind.getattr_opt(&names.slot)?.as_ref().and_then(Member::of) {
             return Ok(Home::Found(member));
         }
-        let dict = instance.getattr_opt(intern!(py, "__dict__"))?;
-        match dict.map(Bound::cast_into::<PyDict>) {
-            Some(Ok(dict)) => Ok(Home::Dict(dict)),
-            _ => Err(Raise::new(
+        match dict_of(instance)? {
+            Some(_) => Ok(Home::Dict),
+            None => Err(Raise::new(
                 "LazyTypeError",
                 format!("{} has no room for its value", self.label(names, &kind)),
             )
@@ -143,8 +149,8 @@ impl Named for Name<'_, '_> {
     }
 }
 
-impl<'py> Home<'_, 'py> {
-    fn read(
+impl Home<'_> {
+    fn read<'py>(
         &self,
         names: &Names,
         instance: &Bound<'py, PyAny>,
@@ -152,20 +158,26 @@ impl<'py> Home<'_, 'py> {
         match self {
             Self::Declared(member) => member.read(instance),
             Self::Found(member) => member.read(instance),
-            Self::Dict(dict) => dict.get_item(&names.attribute),
+            Self::Dict => match dict_of(instance)? {
+                Some(dict) => dict.get_item(&names.attribute),
+                None => Ok(None),
+            },
         }
     }
 
     fn write(
         &self,
         names: &Names,
-        instance: &Bound<'py, PyAny>,
-        value: &Bound<'py, PyAny>,
+        instance: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         match self {
             Self::Declared(member) => member.write(instance, value),
             Self::Found(member) => member.write(instance, value),
-            Self::Dict(dict) => dict.set_item(&names.attribute, value),
+            Self::Dict => match dict_of(instance)? {
+                Some(dict) => dict.set_item(&names.attribute, value),
+                None => Ok(()),
+            },
         }
     }
 }
@@ -181,7 +193,8 @@ fn unmasked(instance: &Bound<'_, PyAny>, label: &str, error: PyErr) -> PyErr {
     if !hides || !error.is_instance_of::<PyAttributeError>(py) {
         return error;
     }
-    let seen = PyRuntimeError::new_err(format!("{label} raised an AttributeError: {error}"));
+    let text = error.value(py);
+    let seen = PyRuntimeError::new_err(format!("{label} raised an AttributeError: {text}"));
     seen.set_cause(py, Some(error));
     seen
 }
