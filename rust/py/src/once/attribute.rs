@@ -1,6 +1,8 @@
 //! `lazy`: an attribute that each instance makes once, in its `__dict__` or in a declared slot.
 
+use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lazyparam_core::{Label, Named, Place, get_or_try_init_at};
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError};
@@ -24,6 +26,8 @@ pub(crate) struct LazyAttribute {
     names: OnceLock<Names>,
     /// The slot of the class that declares the attribute, if it has it.
     member: OnceLock<Member>,
+    /// Whether some subclass has a lazy attribute of the same name.
+    is_overridden: AtomicBool,
 }
 
 /// What a class calls the attribute, and the slot that it may have for it.
@@ -38,6 +42,27 @@ enum Home<'a> {
     Found(Member),
     /// Its ``__dict__``, which may be another one each time it is asked for.
     Dict,
+    /// Nowhere: an attribute that overrides this one keeps its own value there.
+    Nowhere,
+}
+
+impl Home<'_> {
+    fn member(&self) -> Option<&Member> {
+        match self {
+            Self::Declared(member) => Some(member),
+            Self::Found(member) => Some(member),
+            Self::Dict | Self::Nowhere => None,
+        }
+    }
+
+    /// Whether both are the same, for attributes of one name.
+    fn is(&self, other: &Self) -> bool {
+        match (self.member(), other.member()) {
+            (Some(one), Some(other)) => one.is(other),
+            (None, None) => true,
+            _ => false,
+        }
+    }
 }
 
 /// The ``__dict__`` of `instance`, if it has one.
@@ -101,6 +126,33 @@ impl LazyAttribute {
         }
     }
 
+    /// Whether what `instance`'s class has under the name keeps its value in `home`, too. Then
+    /// this attribute was asked for by way of `super()`, and must not leave its value there.
+    fn gives_way(
+        &self,
+        names: &Names,
+        instance: &Bound<'_, PyAny>,
+        home: &Home<'_>,
+    ) -> PyResult<bool> {
+        if !self.is_overridden.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let Some(found) = instance.get_type().getattr_opt(&names.attribute)? else {
+            return Ok(false);
+        };
+        if let Some(slot) = Member::of(&found) {
+            return Ok(self.slot.is_none() && home.member().is_some_and(|mine| mine.is(&slot)));
+        }
+        let Ok(other) = found.cast_into::<Self>() else {
+            return Ok(false);
+        };
+        let other = other.get();
+        match other.names.get() {
+            Some(theirs) if !ptr::eq(other, self) => Ok(home.is(&other.home(theirs, instance)?)),
+            _ => Ok(false),
+        }
+    }
+
     fn label(&self, names: &Names, kind: &Bound<'_, PyType>) -> String {
         let kind = kind.qualname().map(|name| name.to_string());
         format!("{}.{}", kind.as_deref().unwrap_or("?"), names.attribute)
@@ -111,7 +163,10 @@ impl LazyAttribute {
         let py = slf.py();
         let this = slf.get();
         let names = this.names(py)?;
-        let home = this.home(names, instance)?;
+        let mut home = this.home(names, instance)?;
+        if this.gives_way(names, instance, &home)? {
+            home = Home::Nowhere;
+        }
         let _inside = Inside::enter(py);
         let name = Name {
             attribute: this,
@@ -162,6 +217,7 @@ impl Home<'_> {
                 Some(dict) => dict.get_item(&names.attribute),
                 None => Ok(None),
             },
+            Self::Nowhere => Ok(None),
         }
     }
 
@@ -178,6 +234,7 @@ impl Home<'_> {
                 Some(dict) => dict.set_item(&names.attribute, value),
                 None => Ok(()),
             },
+            Self::Nowhere => Ok(()),
         }
     }
 }
@@ -210,6 +267,7 @@ impl LazyAttribute {
             slot,
             names: OnceLock::new(),
             member: OnceLock::new(),
+            is_overridden: AtomicBool::new(false),
         })
     }
 
@@ -227,6 +285,13 @@ impl LazyAttribute {
                 .expected(names.attribute.to_string())
                 .found(name.to_string())
                 .err(py));
+        }
+        for base in owner.mro().iter().skip(1) {
+            let body = base.getattr(intern!(py, "__dict__"))?;
+            let below = body.call_method1(intern!(py, "get"), (name,))?;
+            if let Ok(below) = below.cast::<Self>() {
+                below.get().is_overridden.store(true, Ordering::Relaxed);
+            }
         }
         let found = owner.getattr_opt(&names.slot)?;
         let Some((found, member)) = found.and_then(|it| Some((it.clone(), Member::of(&it)?)))
@@ -247,7 +312,8 @@ impl LazyAttribute {
         let Some(instance) = instance else {
             return Ok(slf.clone().into_any().unbind());
         };
-        if let Some(member) = slf.get().declared(instance)
+        if !slf.get().is_overridden.load(Ordering::Relaxed)
+            && let Some(member) = slf.get().declared(instance)
             && let Some(value) = member.read(instance)?
         {
             return Ok(value.unbind());
