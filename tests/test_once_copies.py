@@ -442,8 +442,13 @@ def test_classes_with_lazy_attributes_are_collected() -> None:
         assert owner.first is owner.second is owner.third is Owner
         return weakref.ref(Owner)
 
-    reference = make()
+    def plain() -> weakref.ref[type]:
+        return weakref.ref(type("Plain", (), {}))
+
+    reference, other = make(), plain()
     gc.collect()
+    if other() is not None:
+        pytest.skip("this interpreter keeps all classes, as free-threaded ones of 3.13 do")
     assert reference() is None
 
 
