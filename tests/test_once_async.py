@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
-import threading
+import gc
 import time
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import lazyparam as lp
 from tests import once_scenarios as scenarios
+from tests.helpers import Boom
 from tests.once_forms import LAZY_GET, ONCE, Form, Gate, Runs, every_form, promptly
 
 
@@ -208,15 +210,60 @@ def test_a_factory_may_run_a_loop_of_its_own() -> None:
 
 
 def test_more_awaits_than_the_executor_has_threads_end() -> None:
-    """maxfischer2781/asyncstdlib#149: those who wait take the threads, the one who runs has his."""
-    cell = lp.Lazy(Runs(0.02))
-    names: list[str] = []
-    other = lp.Lazy(lambda: names.append(threading.current_thread().name))
+    """maxfischer2781/asyncstdlib#149: those who wait leave its threads to the factory."""
 
-    async def main() -> None:
-        await asyncio.gather(*(cell.aget() for _ in range(100)), other.aget())
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+
+        def factory() -> int:
+            return asyncio.run_coroutine_threadsafe(asyncio.to_thread(int, 3), loop).result(30)
+
+        cell = lp.Lazy(factory)
+        return await asyncio.gather(*(cell.aget() for _ in range(100)))
 
     start = time.monotonic()
-    asyncio.run(main())
+    assert asyncio.run(main()) == [3] * 100
     assert time.monotonic() - start < 20
-    assert names[0].startswith("asyncio")
+
+
+def test_a_failure_that_nobody_waits_for_any_more_is_nobodys() -> None:
+    """odysseus-dev/odysseus#6173: no complaint about an exception that was never retrieved."""
+    complaints: list[Any] = []
+    gate = Gate()
+
+    def factory() -> list[int]:
+        if gate() == [1]:
+            raise Boom
+        return [2]
+
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: complaints.append(context))
+        cell = lp.Lazy(factory)
+        first = asyncio.ensure_future(cell.aget())
+        await asyncio.to_thread(gate.running.wait, 30)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        second = asyncio.ensure_future(cell.aget())
+        await asyncio.sleep(0)
+        gate.finish.set()
+        value = await second
+        assert await cell.aget() is value
+        return value
+
+    assert promptly(lambda: asyncio.run(main())) == [2]
+    gc.collect()
+    assert complaints == []
+
+
+def test_the_factory_sees_the_context_of_one_who_awaits() -> None:
+    """sqlalchemy/sqlalchemy#5581: as with `asyncio.to_thread`."""
+    variable = contextvars.ContextVar("variable", default="default")
+    cell = lp.Lazy(variable.get)
+
+    async def main() -> str:
+        variable.set("mine")
+        return await cell.aget()
+
+    assert asyncio.run(main()) == "mine"

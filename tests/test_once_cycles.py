@@ -253,6 +253,32 @@ def test_a_greenlet_that_comes_back_to_a_cell_of_its_thread_is_refused(form: For
 
 
 @every_form
+def test_a_greenlet_that_is_killed_in_a_factory_gives_the_turn_back(form: Form) -> None:
+    """Kotlin/kotlinx.coroutines#1682: the run ends by `GreenletExit`, as by any other error."""
+    greenlet = pytest.importorskip("greenlet")
+    runs = []
+
+    def factory() -> str:
+        runs.append(1)
+        if len(runs) == 1:
+            main.switch()
+        return "value"
+
+    made = form(factory)
+    main = greenlet.getcurrent()
+    suspended = greenlet.greenlet(lambda: made())
+    suspended.switch()
+    waiting: list[Any] = []
+    waiter = started(lambda: waiting.append(made()))
+    time.sleep(0.01)
+    del suspended
+    settle(waiter)
+    assert waiting == ["value"]
+    assert made() == "value"
+    assert len(runs) == 2
+
+
+@every_form
 def test_a_generator_that_comes_back_to_a_cell_of_its_thread_is_refused(form: Form) -> None:
     """Kotlin/kotlinx.coroutines#1682: the same with what Python itself suspends."""
 
