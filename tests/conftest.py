@@ -19,6 +19,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="seconds between thread switches in every test (default: Python's own)",
     )
+    parser.addoption(
+        "--proof",
+        action="store_true",
+        help="run the tests of stress at full size: minutes instead of seconds",
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +43,13 @@ def eager_switching() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture
+def proof(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
+    """Picks the size of a test: the first of two, the second one under ``--proof``."""
+    is_full = request.config.getoption("--proof")
+    return lambda short, full: full if is_full else short
 
 
 @pytest.fixture

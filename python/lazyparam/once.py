@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import inspect
+import threading
 from collections.abc import Callable
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from ._core import Lazy, LazyAttribute
 from .errors import LazyTypeError
@@ -60,7 +64,8 @@ class lazy(LazyAttribute[_T_co]):  # noqa: N801 - a decorator, like functools.ca
         assigned and deleted, and read on the class it is the slot's descriptor. The class gets a
         ``__getattr__`` for the first read, which asks the one that the class or its bases have for
         what it does not know; a subclass with a ``__getattr__`` of its own has to call
-        ``super().__getattr__``. Where a class does not have the slot, this is plain ``lazy``.
+        ``super().__getattr__``, and what overrides the attribute cannot read it by ``super()``:
+        plain ``lazy`` can be overridden so. Where a class does not have the slot, it is used.
 
         Example:
             >>> import lazyparam as lp
@@ -91,11 +96,15 @@ def _first_reads(owner: type) -> dict[str, lazy[Any]]:
 
     def __getattr__(self: Any, name: str) -> Any:  # noqa: N807 - it becomes a method
         attribute = attributes.get(name)
-        if attribute is not None:
+        # What overrides it, and fails with an AttributeError, is none of ours.
+        if attribute is not None and isinstance(getattr(type(self), name), MemberDescriptorType):
             return attribute._read(self)
         if own is not None:
             return own.__get__(self, type(self))(name)
-        inherited = getattr(super(owner, self), "__getattr__", None)
+        # Not the owner, where that has been made anew, as dataclasses with slots are.
+        mro = type(self).__mro__
+        here = next((kind for kind in mro if vars(kind).get("__getattr__") is __getattr__), owner)
+        inherited = getattr(super(here, self), "__getattr__", None)
         if inherited is not None:
             return inherited(name)
         problem = f"{type(self).__name__!r} object has no attribute {name!r}"
@@ -113,8 +122,11 @@ class Once(Generic[_T]):
     """
 
     def __init__(self, function: Callable[[], _T], /) -> None:
-        self._cell = Lazy(function)
         functools.update_wrapper(self, function)
+        # Partials and objects that can be called have no name of their own.
+        self.__qualname__ = getattr(function, "__qualname__", type(function).__qualname__)
+        # Last, because the function's attributes have come along, whatever they are called.
+        self._cell = Lazy(function)
 
     def __call__(self) -> _T:
         """What the function returned; it runs now if it has not yet."""
@@ -166,7 +178,7 @@ def once(function: Callable[[], _T], /) -> Once[_T]:
         raise LazyTypeError(
             "a function that runs once has no arguments to tell its calls apart",
             expected="a function without parameters",
-            found=f"{function.__name__}({', '.join(needed)})",
+            found=f"{getattr(function, '__name__', type(function).__name__)}({', '.join(needed)})",
             remedy="Use @lazy for methods, functools.lru_cache for functions of something.",
         )
     return Once(function)
@@ -179,6 +191,30 @@ def _parameters(function: Callable[..., object]) -> dict[str, inspect.Parameter]
         return {}
 
 
+# The threads that make values for those who await them: one for each cell and event loop, so that
+# those who wait leave the loop's executor to the factory. The inner dicts are their loops' own.
+_runs: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Lazy[Any], asyncio.Future[Any]]]
+_runs = WeakKeyDictionary()
+_runs_lock = threading.Lock()
+
+
 async def aget(cell: Lazy[_T]) -> _T:
     """What :meth:`Lazy.aget` does."""
-    return cell.value if cell.is_ready else await asyncio.to_thread(cell.get)
+    while not cell.is_ready:
+        loop = asyncio.get_running_loop()
+        with _runs_lock:
+            runs = _runs.setdefault(loop, {})
+        if (run := runs.get(cell)) is None:
+            context = contextvars.copy_context()
+            run = runs[cell] = loop.run_in_executor(None, context.run, cell.get)
+
+            def ended(run: asyncio.Future[_T]) -> None:
+                del runs[cell]  # noqa: B023 - it is the last turn of the loop
+                if not run.cancelled():
+                    run.exception()  # is known, also where nobody waits any more
+
+            run.add_done_callback(ended)
+            return await asyncio.shield(run)
+        # A failure is that of whoever began; one of those who wait begins anew.
+        await asyncio.wait([run])
+    return cell.value

@@ -1,6 +1,8 @@
 //! `lazy`: an attribute that each instance makes once, in its `__dict__` or in a declared slot.
 
+use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lazyparam_core::{Label, Named, Place, get_or_try_init_at};
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError};
@@ -24,6 +26,8 @@ pub(crate) struct LazyAttribute {
     names: OnceLock<Names>,
     /// The slot of the class that declares the attribute, if it has it.
     member: OnceLock<Member>,
+    /// Whether some subclass has a lazy attribute of the same name.
+    is_overridden: AtomicBool,
 }
 
 /// What a class calls the attribute, and the slot that it may have for it.
@@ -33,10 +37,38 @@ struct Names {
 }
 
 /// Where an instance keeps the value.
-enum Home<'a, 'py> {
+enum Home<'a> {
     Declared(&'a Member),
     Found(Member),
-    Dict(Bound<'py, PyDict>),
+    /// Its ``__dict__``, which may be another one each time it is asked for.
+    Dict,
+    /// Nowhere: an attribute that overrides this one keeps its own value there.
+    Nowhere,
+}
+
+impl Home<'_> {
+    fn member(&self) -> Option<&Member> {
+        match self {
+            Self::Declared(member) => Some(member),
+            Self::Found(member) => Some(member),
+            Self::Dict | Self::Nowhere => None,
+        }
+    }
+
+    /// Whether both are the same, for attributes of one name.
+    fn is(&self, other: &Self) -> bool {
+        match (self.member(), other.member()) {
+            (Some(one), Some(other)) => one.is(other),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
+
+/// The ``__dict__`` of `instance`, if it has one.
+fn dict_of<'py>(instance: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let dict = instance.getattr_opt(intern!(instance.py(), "__dict__"))?;
+    Ok(dict.and_then(|dict| dict.cast_into::<PyDict>().ok()))
 }
 
 impl LazyAttribute {
@@ -70,7 +102,7 @@ impl LazyAttribute {
         member.is_in(instance).then_some(member)
     }
 
-    fn home<'py>(&self, names: &Names, instance: &Bound<'py, PyAny>) -> PyResult<Home<'_, 'py>> {
+    fn home(&self, names: &Names, instance: &Bound<'_, PyAny>) -> PyResult<Home<'_>> {
         if let Some(member) = self.declared(instance) {
             return Ok(Home::Declared(member));
         }
@@ -79,10 +111,9 @@ impl LazyAttribute {
         if let Some(member) = kind.getattr_opt(&names.slot)?.as_ref().and_then(Member::of) {
             return Ok(Home::Found(member));
         }
-        let dict = instance.getattr_opt(intern!(py, "__dict__"))?;
-        match dict.map(Bound::cast_into::<PyDict>) {
-            Some(Ok(dict)) => Ok(Home::Dict(dict)),
-            _ => Err(Raise::new(
+        match dict_of(instance)? {
+            Some(_) => Ok(Home::Dict),
+            None => Err(Raise::new(
                 "LazyTypeError",
                 format!("{} has no room for its value", self.label(names, &kind)),
             )
@@ -92,6 +123,33 @@ impl LazyAttribute {
                 kind.name()?
             ))
             .err(py)),
+        }
+    }
+
+    /// Whether what `instance`'s class has under the name keeps its value in `home`, too. Then
+    /// this attribute was asked for by way of `super()`, and must not leave its value there.
+    fn gives_way(
+        &self,
+        names: &Names,
+        instance: &Bound<'_, PyAny>,
+        home: &Home<'_>,
+    ) -> PyResult<bool> {
+        if !self.is_overridden.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let Some(found) = instance.get_type().getattr_opt(&names.attribute)? else {
+            return Ok(false);
+        };
+        if let Some(slot) = Member::of(&found) {
+            return Ok(self.slot.is_none() && home.member().is_some_and(|mine| mine.is(&slot)));
+        }
+        let Ok(other) = found.cast_into::<Self>() else {
+            return Ok(false);
+        };
+        let other = other.get();
+        match other.names.get() {
+            Some(theirs) if !ptr::eq(other, self) => Ok(home.is(&other.home(theirs, instance)?)),
+            _ => Ok(false),
         }
     }
 
@@ -105,7 +163,10 @@ impl LazyAttribute {
         let py = slf.py();
         let this = slf.get();
         let names = this.names(py)?;
-        let home = this.home(names, instance)?;
+        let mut home = this.home(names, instance)?;
+        if this.gives_way(names, instance, &home)? {
+            home = Home::Nowhere;
+        }
         let _inside = Inside::enter(py);
         let name = Name {
             attribute: this,
@@ -143,8 +204,8 @@ impl Named for Name<'_, '_> {
     }
 }
 
-impl<'py> Home<'_, 'py> {
-    fn read(
+impl Home<'_> {
+    fn read<'py>(
         &self,
         names: &Names,
         instance: &Bound<'py, PyAny>,
@@ -152,20 +213,28 @@ impl<'py> Home<'_, 'py> {
         match self {
             Self::Declared(member) => member.read(instance),
             Self::Found(member) => member.read(instance),
-            Self::Dict(dict) => dict.get_item(&names.attribute),
+            Self::Dict => match dict_of(instance)? {
+                Some(dict) => dict.get_item(&names.attribute),
+                None => Ok(None),
+            },
+            Self::Nowhere => Ok(None),
         }
     }
 
     fn write(
         &self,
         names: &Names,
-        instance: &Bound<'py, PyAny>,
-        value: &Bound<'py, PyAny>,
+        instance: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         match self {
             Self::Declared(member) => member.write(instance, value),
             Self::Found(member) => member.write(instance, value),
-            Self::Dict(dict) => dict.set_item(&names.attribute, value),
+            Self::Dict => match dict_of(instance)? {
+                Some(dict) => dict.set_item(&names.attribute, value),
+                None => Ok(()),
+            },
+            Self::Nowhere => Ok(()),
         }
     }
 }
@@ -181,7 +250,8 @@ fn unmasked(instance: &Bound<'_, PyAny>, label: &str, error: PyErr) -> PyErr {
     if !hides || !error.is_instance_of::<PyAttributeError>(py) {
         return error;
     }
-    let seen = PyRuntimeError::new_err(format!("{label} raised an AttributeError: {error}"));
+    let text = error.value(py);
+    let seen = PyRuntimeError::new_err(format!("{label} raised an AttributeError: {text}"));
     seen.set_cause(py, Some(error));
     seen
 }
@@ -197,6 +267,7 @@ impl LazyAttribute {
             slot,
             names: OnceLock::new(),
             member: OnceLock::new(),
+            is_overridden: AtomicBool::new(false),
         })
     }
 
@@ -214,6 +285,13 @@ impl LazyAttribute {
                 .expected(names.attribute.to_string())
                 .found(name.to_string())
                 .err(py));
+        }
+        for base in owner.mro().iter().skip(1) {
+            let body = base.getattr(intern!(py, "__dict__"))?;
+            let below = body.call_method1(intern!(py, "get"), (name,))?;
+            if let Ok(below) = below.cast::<Self>() {
+                below.get().is_overridden.store(true, Ordering::Relaxed);
+            }
         }
         let found = owner.getattr_opt(&names.slot)?;
         let Some((found, member)) = found.and_then(|it| Some((it.clone(), Member::of(&it)?)))
@@ -234,7 +312,8 @@ impl LazyAttribute {
         let Some(instance) = instance else {
             return Ok(slf.clone().into_any().unbind());
         };
-        if let Some(member) = slf.get().declared(instance)
+        if !slf.get().is_overridden.load(Ordering::Relaxed)
+            && let Some(member) = slf.get().declared(instance)
             && let Some(value) = member.read(instance)?
         {
             return Ok(value.unbind());

@@ -165,7 +165,7 @@ impl Lazy {
     }
 
     /// The value, for coroutines: at once if it is there, else made by a thread of the loop's
-    /// executor (``asyncio.to_thread``). Cancelling one who waits leaves the factory alone.
+    /// executor, one for all who await it there. Cancelling one of them leaves the factory alone.
     fn aget<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         python::AGET.get(slf.py())?.call1((slf,))
     }
