@@ -368,8 +368,8 @@ def test_an_override_in_a_slot_of_what_is_kept_in_that_slot() -> None:
     assert super(Owner, owner).value == Base().value == ["base"]
 
 
-def test_an_override_in_a_slot_of_its_own_leaves_the_other_its_place() -> None:
-    """astropy/astropy#11221: then both are kept."""
+def test_what_is_overridden_is_made_for_each_use_of_super_wherever_it_was_kept() -> None:
+    """astropy/astropy#11221: only what the override makes of it is kept."""
     runs = Runs()
 
     class Base:
@@ -389,8 +389,28 @@ def test_an_override_in_a_slot_of_its_own_leaves_the_other_its_place() -> None:
     owner = Owner()
     assert owner.value is owner.value
     assert owner.value == [1, 2]
-    assert super(Owner, owner).value is super(Owner, owner).value
     assert runs.runs == 1
+    assert [super(Owner, owner).value, super(Owner, owner).value] == [[2], [3]]
+    assert owner.value == [1, 2]
+
+
+def test_two_attributes_cannot_be_kept_in_one_slot() -> None:
+    with pytest.raises((lp.LazyTypeError, RuntimeError)) as caught:
+
+        class Owner:
+            __slots__ = ("_value",)
+
+            @lp.lazy.in_slot("_value")
+            def one(self) -> int:
+                return 1
+
+            @lp.lazy.in_slot("_value")
+            def other(self) -> int:
+                return 2
+
+    # Before 3.12, Python wraps what __set_name__ raises.
+    error = caught.value if isinstance(caught.value, lp.LazyTypeError) else caught.value.__cause__
+    assert "_value, which is that of one" in str(error)
 
 
 # ---- dataclasses and their kin -------------------------------------------------------------------

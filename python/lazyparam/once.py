@@ -1,16 +1,12 @@
-"""The once-cell for everyone, its Python half: `lazy` attributes, `once` functions, awaiting."""
+"""The once-cell for everyone, its Python half: `lazy` attributes and `once` functions."""
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import functools
 import inspect
-import threading
 from collections.abc import Callable
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
 
 from ._core import Lazy, LazyAttribute
 from .errors import LazyTypeError
@@ -83,8 +79,16 @@ class lazy(LazyAttribute[_T_co]):  # noqa: N801 - a decorator, like functools.ca
         """Called by Python for each class that declares the attribute in its body."""
         member = super().__set_name__(owner, name)
         if self._slot is not None and member is not None:
+            attributes = _first_reads(owner)
+            for other, attribute in attributes.items():
+                if other != name and attribute._slot == self._slot:
+                    raise LazyTypeError(
+                        "two lazy attributes cannot be kept in one slot",
+                        expected=f"a slot for {name} alone",
+                        found=f"{self._slot}, which is that of {other}",
+                    )
             setattr(owner, name, member)
-            _first_reads(owner)[name] = self
+            attributes[name] = self
 
 
 def _first_reads(owner: type) -> dict[str, lazy[Any]]:
@@ -189,32 +193,3 @@ def _parameters(function: Callable[..., object]) -> dict[str, inspect.Parameter]
         return dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # a builtin that does not tell, or no function at all
         return {}
-
-
-# The threads that make values for those who await them: one for each cell and event loop, so that
-# those who wait leave the loop's executor to the factory. The inner dicts are their loops' own.
-_runs: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Lazy[Any], asyncio.Future[Any]]]
-_runs = WeakKeyDictionary()
-_runs_lock = threading.Lock()
-
-
-async def aget(cell: Lazy[_T]) -> _T:
-    """What :meth:`Lazy.aget` does."""
-    while not cell.is_ready:
-        loop = asyncio.get_running_loop()
-        with _runs_lock:
-            runs = _runs.setdefault(loop, {})
-        if (run := runs.get(cell)) is None:
-            context = contextvars.copy_context()
-            run = runs[cell] = loop.run_in_executor(None, context.run, cell.get)
-
-            def ended(run: asyncio.Future[_T]) -> None:
-                del runs[cell]  # noqa: B023 - it is the last turn of the loop
-                if not run.cancelled():
-                    run.exception()  # is known, also where nobody waits any more
-
-            run.add_done_callback(ended)
-            return await asyncio.shield(run)
-        # A failure is that of whoever began; one of those who wait begins anew.
-        await asyncio.wait([run])
-    return cell.value

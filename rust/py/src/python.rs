@@ -46,8 +46,8 @@ pub(crate) static LOCATE: Global = Global::new("lazyparam.errors", "locate");
 pub(crate) static HOST_NUMBERS: Global = Global::new("lazyparam._host", "numbers");
 /// `_host.dtype_name(spec)`
 pub(crate) static HOST_DTYPE_NAME: Global = Global::new("lazyparam._host", "dtype_name");
-/// `once.aget(lazy)`
-pub(crate) static AGET: Global = Global::new("lazyparam.once", "aget");
+/// `_awaiting.aget(lazy)`
+pub(crate) static AGET: Global = Global::new("lazyparam._awaiting", "aget");
 /// `types.CoroutineType`
 pub(crate) static COROUTINE: Global = Global::new("types", "CoroutineType");
 /// `types.MemberDescriptorType`

@@ -15,7 +15,7 @@ use crate::errors::{Failure, Raise};
 use crate::exit::Inside;
 use crate::function::{self, name_of};
 use crate::gate::Cx;
-use crate::raw::Member;
+use crate::raw::{self, Member};
 
 /// The descriptor under ``lazyparam.lazy``: what it does for instances.
 #[pyclass(frozen, generic, subclass, weakref, module = "lazyparam._core")]
@@ -26,6 +26,8 @@ pub(crate) struct LazyAttribute {
     names: OnceLock<Names>,
     /// The slot of the class that declares the attribute, if it has it.
     member: OnceLock<Member>,
+    /// The class that declares the attribute without a slot.
+    slotless: OnceLock<Py<PyType>>,
     /// Whether some subclass has a lazy attribute of the same name.
     is_overridden: AtomicBool,
 }
@@ -42,33 +44,8 @@ enum Home<'a> {
     Found(Member),
     /// Its ``__dict__``, which may be another one each time it is asked for.
     Dict,
-    /// Nowhere: an attribute that overrides this one keeps its own value there.
+    /// Nowhere: what overrides the attribute keeps its own value.
     Nowhere,
-}
-
-impl Home<'_> {
-    fn member(&self) -> Option<&Member> {
-        match self {
-            Self::Declared(member) => Some(member),
-            Self::Found(member) => Some(member),
-            Self::Dict | Self::Nowhere => None,
-        }
-    }
-
-    /// Whether both are the same, for attributes of one name.
-    fn is(&self, other: &Self) -> bool {
-        match (self.member(), other.member()) {
-            (Some(one), Some(other)) => one.is(other),
-            (None, None) => true,
-            _ => false,
-        }
-    }
-}
-
-/// The ``__dict__`` of `instance`, if it has one.
-fn dict_of<'py>(instance: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
-    let dict = instance.getattr_opt(intern!(instance.py(), "__dict__"))?;
-    Ok(dict.and_then(|dict| dict.cast_into::<PyDict>().ok()))
 }
 
 impl LazyAttribute {
@@ -103,54 +80,47 @@ impl LazyAttribute {
     }
 
     fn home(&self, names: &Names, instance: &Bound<'_, PyAny>) -> PyResult<Home<'_>> {
+        if self.gives_way(names, instance)? {
+            return Ok(Home::Nowhere);
+        }
         if let Some(member) = self.declared(instance) {
             return Ok(Home::Declared(member));
         }
-        let py = instance.py();
         let kind = instance.get_type();
-        if let Some(member) = kind.getattr_opt(&names.slot)?.as_ref().and_then(Member::of) {
+        // Most are read on the class that declares them, and need not ask for a slot twice.
+        let is_slotless = self.slotless.get().is_some_and(|owner| kind.is(owner));
+        if !is_slotless
+            && let Some(member) = kind.getattr_opt(&names.slot)?.as_ref().and_then(Member::of)
+        {
             return Ok(Home::Found(member));
         }
-        match dict_of(instance)? {
-            Some(_) => Ok(Home::Dict),
-            None => Err(Raise::new(
-                "LazyTypeError",
-                format!("{} has no room for its value", self.label(names, &kind)),
-            )
-            .remedy(format!(
-                "Add {:?} to the __slots__ of {}, or give it a __dict__.",
-                names.slot.to_string(),
-                kind.name()?
-            ))
-            .err(py)),
+        if raw::dict_of(instance)?.is_some() {
+            return Ok(Home::Dict);
         }
+        let problem = format!("{} has no room for its value", self.label(names, &kind));
+        let remedy = format!(
+            "Add {:?} to the __slots__ of {}, or give it a __dict__.",
+            names.slot.to_string(),
+            kind.name()?
+        );
+        Err(Raise::new("LazyTypeError", problem)
+            .remedy(remedy)
+            .err(instance.py()))
     }
 
-    /// Whether what `instance`'s class has under the name keeps its value in `home`, too. Then
-    /// this attribute was asked for by way of `super()`, and must not leave its value there.
-    fn gives_way(
-        &self,
-        names: &Names,
-        instance: &Bound<'_, PyAny>,
-        home: &Home<'_>,
-    ) -> PyResult<bool> {
+    /// Whether `instance`'s class has another lazy attribute under the name. Then this one was
+    /// asked for by way of `super()`, and its value, which is not that of the attribute, must not
+    /// be seen where that is looked for.
+    fn gives_way(&self, names: &Names, instance: &Bound<'_, PyAny>) -> PyResult<bool> {
         if !self.is_overridden.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let Some(found) = instance.get_type().getattr_opt(&names.attribute)? else {
-            return Ok(false);
-        };
-        if let Some(slot) = Member::of(&found) {
-            return Ok(self.slot.is_none() && home.member().is_some_and(|mine| mine.is(&slot)));
-        }
-        let Ok(other) = found.cast_into::<Self>() else {
-            return Ok(false);
-        };
-        let other = other.get();
-        match other.names.get() {
-            Some(theirs) if !ptr::eq(other, self) => Ok(home.is(&other.home(theirs, instance)?)),
-            _ => Ok(false),
-        }
+        let found = instance.get_type().getattr_opt(&names.attribute)?;
+        Ok(found.is_some_and(|found| match found.cast::<Self>() {
+            Ok(other) => !ptr::eq(other.get(), self),
+            // Another one in a slot, if not this one.
+            Err(_) => self.slot.is_none() && Member::of(&found).is_some(),
+        }))
     }
 
     fn label(&self, names: &Names, kind: &Bound<'_, PyType>) -> String {
@@ -163,10 +133,7 @@ impl LazyAttribute {
         let py = slf.py();
         let this = slf.get();
         let names = this.names(py)?;
-        let mut home = this.home(names, instance)?;
-        if this.gives_way(names, instance, &home)? {
-            home = Home::Nowhere;
-        }
+        let home = this.home(names, instance)?;
         let _inside = Inside::enter(py);
         let name = Name {
             attribute: this,
@@ -213,7 +180,7 @@ impl Home<'_> {
         match self {
             Self::Declared(member) => member.read(instance),
             Self::Found(member) => member.read(instance),
-            Self::Dict => match dict_of(instance)? {
+            Self::Dict => match raw::dict_of(instance)? {
                 Some(dict) => dict.get_item(&names.attribute),
                 None => Ok(None),
             },
@@ -230,7 +197,7 @@ impl Home<'_> {
         match self {
             Self::Declared(member) => member.write(instance, value),
             Self::Found(member) => member.write(instance, value),
-            Self::Dict => match dict_of(instance)? {
+            Self::Dict => match raw::dict_of(instance)? {
                 Some(dict) => dict.set_item(&names.attribute, value),
                 None => Ok(()),
             },
@@ -267,6 +234,7 @@ impl LazyAttribute {
             slot,
             names: OnceLock::new(),
             member: OnceLock::new(),
+            slotless: OnceLock::new(),
             is_overridden: AtomicBool::new(false),
         })
     }
@@ -296,6 +264,7 @@ impl LazyAttribute {
         let found = owner.getattr_opt(&names.slot)?;
         let Some((found, member)) = found.and_then(|it| Some((it.clone(), Member::of(&it)?)))
         else {
+            let _ = self.slotless.set(owner.clone().unbind());
             return Ok(None);
         };
         // A class made anew with slots, as dataclasses are, comes here a second time.
@@ -346,6 +315,7 @@ impl LazyAttribute {
         if let Some(member) = self.member.get() {
             member.visit(&visit)?;
         }
+        visit.call(self.slotless.get())?;
         visit.call(&self.function)
     }
 }

@@ -193,11 +193,6 @@ impl Member {
         Err(PyErr::fetch(instance.py()))
     }
 
-    /// Whether both are descriptors of one slot.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        self.descriptor.is(&other.descriptor)
-    }
-
     /// Whether `instance` has the slot.
     pub(crate) fn is_in(&self, instance: &Bound<'_, PyAny>) -> bool {
         // SAFETY: both are types that are alive; the question runs no code of the user's.
