@@ -11,10 +11,11 @@ export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test lint format test-rust test-python wheel stress bench docs clean
+.PHONY: help dev demo test lint format test-rust test-python wheel stress bench docs clean \
+        wheels proof-free-threaded
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 21
 
 dev: $(VENV)/test ## an editable install in .venv (debug build); rerun after changes to Rust
 	@echo "== editable install"
@@ -69,7 +70,13 @@ bench: $(VENV)/bench wheel ## print the ratios of the README, measured here
 docs: $(VENV)/test wheel ## run every example of README, docs and docstrings, and follow their links
 	$(BIN)/python -m pytest -q tests/test_docs.py
 
-clean: ## remove what was built
+wheels: $(VENV)/wheels ## build what is published into dist/, and test each of it in clean environments
+	@$(BIN)/python tools/wheels.py
+
+proof-free-threaded: $(VENV)/build ## pytest without the GIL, then in 4 threads; builds such a Python if need be
+	@$(BIN)/python tools/free_threaded.py
+
+clean: ## remove what was built, but keep .free-threaded, which takes minutes
 	rm -rf $(VENV) target dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # ---- the virtual environment, a stamp for each set of packages -----------------------------------
@@ -95,6 +102,11 @@ $(VENV)/demo: $(VENV)/build
 $(VENV)/test: $(VENV)/demo
 	@echo "== what the tests need"
 	@$(BIN)/python -m pip install --quiet "numpy>=2.0" "tqdm>=4.66" --group test --group lint
+	@touch $@
+
+$(VENV)/wheels: $(VENV)/build
+	@echo "== what checks packages"
+	@$(BIN)/python -m pip install --quiet --group wheels
 	@touch $@
 
 $(VENV)/bench: $(VENV)/test
