@@ -15,11 +15,11 @@ export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test lint format test-rust test-loom test-python wheel stress proof-loom \
-  proof-asan bench docs clean
+.PHONY: help dev demo test lint format test-rust test-loom test-python wheel bench docs clean \
+  stress proof proof-races proof-loom proof-asan proof-free-threaded wheels
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 21
 
 dev: $(VENV)/test ## an editable install in .venv (debug build); rerun after changes to Rust
 	@echo "== editable install"
@@ -73,6 +73,12 @@ stress: $(VENV)/test wheel ## both suites 20 times in a row, Python threads swit
 	  $(BIN)/python -m pytest -q -x --switch-interval=1e-6 --ignore tests/test_minilm.py || exit 1; \
 	done
 
+proof: proof-loom proof-asan proof-races stress wheels proof-free-threaded ## all that is proved; 45 minutes
+
+proof-races: $(VENV)/test wheel ## thousands of races and random graphs of initialisers, in full
+	@echo "== races"
+	$(BIN)/python -m pytest -q --proof tests/test_once_stress.py tests/test_once_threads.py
+
 proof-loom: ## the core under a model checker, as far as each model says; prints what was explored
 	@echo "== loom"
 	RUSTFLAGS="--cfg loom" cargo test $(LOOM) --test loom -- --nocapture
@@ -90,7 +96,13 @@ bench: $(VENV)/bench wheel ## print the ratios of the README, measured here
 docs: $(VENV)/test wheel ## run every example of README, docs and docstrings, and follow their links
 	$(BIN)/python -m pytest -q tests/test_docs.py
 
-clean: ## remove what was built
+wheels: $(VENV)/wheels ## build what is published into dist/, and test each of it in clean environments
+	@$(BIN)/python tools/wheels.py
+
+proof-free-threaded: $(VENV)/build ## pytest without the GIL, then in 4 threads; builds such a Python if need be
+	@$(BIN)/python tools/free_threaded.py
+
+clean: ## remove what was built, but keep .free-threaded, which takes minutes
 	rm -rf $(VENV) target dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # ---- the virtual environment, a stamp for each set of packages -----------------------------------
@@ -116,6 +128,11 @@ $(VENV)/demo: $(VENV)/build
 $(VENV)/test: $(VENV)/demo
 	@echo "== what the tests need"
 	@$(BIN)/python -m pip install --quiet "numpy>=2.0" "tqdm>=4.66" --group test --group lint
+	@touch $@
+
+$(VENV)/wheels: $(VENV)/build
+	@echo "== what checks packages"
+	@$(BIN)/python -m pip install --quiet --group wheels
 	@touch $@
 
 $(VENV)/bench: $(VENV)/test

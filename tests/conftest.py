@@ -1,8 +1,10 @@
-"""What all tests share: a thread switch as often as asked for, and a hang is a failure."""
+"""What all tests share: threads switch as often as asked for, and a GIL that comes back fails."""
 
 from __future__ import annotations
 
 import sys
+import sysconfig
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +26,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run the tests of stress at full size: minutes instead of seconds",
     )
+
+
+def gil_came_back() -> bool:
+    """Whether this build has no GIL and yet runs with it, because something imported needs it."""
+    free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    return free and bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if gil_came_back():
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if gil_came_back():
+        terminalreporter.section("the GIL was switched on", red=True, bold=True)
+        terminalreporter.line("what ran with it proves nothing about a build without it")
 
 
 @pytest.fixture(autouse=True)
@@ -54,10 +73,11 @@ def proof(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Callable[..., Path]:
-    """Writes arrays to a file and gives its path."""
+    """Writes arrays to a file of its own and gives its path."""
 
     def write(**arrays: np.ndarray) -> Path:
-        path = tmp_path / "model.safetensors"
+        # A new folder each time: threads that run one test together share this fixture.
+        path = Path(tempfile.mkdtemp(dir=tmp_path)) / "model.safetensors"
         path.write_bytes(table({name.replace("__", "."): a for name, a in arrays.items()}))
         return path
 

@@ -24,6 +24,7 @@ FLOORS = [
     {"module"},
     {"__init__"},
 ]
+FOLDERS = ["rust", "python", "tests", "docs", "examples", "benchmarks", "tools", ".ci", ".github"]
 BESIDE_THE_PROJECT = [(r"\.\./", "shared"), ("/", "(?:root|work)/")]
 
 CORE = ["sync", "graph", "cell", "value", "lazy", "mapper", "param", "lib"]
@@ -159,8 +160,8 @@ def test_tests_docs_and_code_stand_alone() -> None:
     """Nothing names a folder beside the project or a path of somebody's machine."""
     # Put together here, so that this file passes its own test.
     beside = re.compile("|".join(rf"{slash}(?:{names})" for slash, names in BESIDE_THE_PROJECT))
-    kinds = {".py", ".pyi", ".rs", ".md", ".toml", ".yml", ".cfg", ""}
-    for top in ("rust", "python", "tests", "docs", "examples", "benchmarks", ".ci"):
+    kinds = {".py", ".pyi", ".rs", ".md", ".toml", ".yml", ".cfg", ".sh", ""}
+    for top in FOLDERS:
         for path in (ROOT / top).rglob("*"):
             if path.is_file() and path.suffix in kinds and "target" not in path.parts:
                 assert not beside.search(path.read_text()), path

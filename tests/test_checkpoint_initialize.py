@@ -210,6 +210,7 @@ def test_an_initialize_that_needs_what_its_caller_is_making_is_an_error_at_once(
     assert not any(param.is_initialized for param in model.parameters())
 
 
+@pytest.mark.thread_unsafe(reason="sets the switch interval of the process")
 def test_a_native_draw_lets_other_threads_run() -> None:
     """B50: where threads never take turns by themselves, another runs only if one lets go."""
     beats, stop, beating = 0, threading.Event(), threading.Event()

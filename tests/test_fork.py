@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 import textwrap
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests import checkpoint_files as files
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 PRELUDE = """
     import os, sys, threading, time, warnings
@@ -30,12 +32,18 @@ PRELUDE = """
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     class Held:
-        def __init__(self):
-            self.running, self.finish = threading.Event(), threading.Event()
+        # Flags, not Events: the child may lack the thread that holds the lock inside one.
+        running = finish = False
         def __call__(self, plan):
-            self.running.set()
-            assert self.finish.wait(30)
+            self.running = True
+            wait_until(lambda: self.finish)
             return np.ones(plan.shape, plan.dtype)
+
+    def wait_until(done):
+        end = time.monotonic() + 30
+        while not done():
+            assert time.monotonic() < end
+            time.sleep(0.001)
 """
 
 SCENES = {
@@ -51,9 +59,9 @@ SCENES = {
         derived = p.init_mapper(lambda a: a + 1)
         threads = [threading.Thread(target=r, daemon=True) for r in (p.val, derived.val)]
         for thread in threads: thread.start()
-        init.running.wait(30)
+        wait_until(lambda: init.running)
         def work():
-            init.finish.set()
+            init.finish = True
             assert derived.val(timeout=20).tolist() == [2, 2]
             assert p.val(timeout=20).tolist() == [1, 1]
     """,
@@ -62,9 +70,9 @@ SCENES = {
         model = lp.Module()
         model.ps = [lp.Param(2, init), lp.Param(2, init), lp.Param(2, lp.init.ones())]
         threading.Thread(target=model.initialize, daemon=True).start()
-        init.running.wait(30)
+        wait_until(lambda: init.running)
         def work():
-            init.finish.set()
+            init.finish = True
             assert sum(p.val(timeout=20).sum() for p in model.ps) == 6
             model.initialize(progress=False)
     """,
@@ -91,11 +99,16 @@ SCENES = {
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 def test_a_forked_child_reads(scene: str) -> None:
     """B01: the child makes for itself what the parent had not finished."""
-    lines = (PRELUDE, scene, "sys.exit(in_child(work))")
+    lines = (PRELUDE, scene, "os._exit(in_child(work))")
     done = files.run_python("\n".join(map(textwrap.dedent, lines)))
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.skipif(
+    FREE_THREADED,
+    reason="a child of CPython without a GIL may find the lock of an object held by a thread that"
+    " it does not have: forks beside threads that call one functools.cache hang by themselves",
+)
 def test_many_forks_beside_busy_threads_all_read() -> None:
     code = """
     stop = threading.Event()

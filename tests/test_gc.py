@@ -11,6 +11,8 @@ import pytest
 
 import lazyparam as lp
 
+pytestmark = pytest.mark.thread_unsafe(reason="switches the collector off and counts what is left")
+
 
 @pytest.fixture(autouse=True)
 def _only_explicit_collections() -> Iterator[None]:

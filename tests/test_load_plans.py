@@ -35,9 +35,7 @@ NET = {
 }
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "model.safetensors"
+counts_bytes = pytest.mark.thread_unsafe(reason="counts the bytes that the process reads")
 
 
 def bytes_read() -> int:
@@ -46,7 +44,8 @@ def bytes_read() -> int:
     return int(dict(line.split(": ") for line in lines)["rchar"])
 
 
-def test_the_report_tells_everything_that_a_load_would_do(path: Path) -> None:
+def test_the_report_tells_everything_that_a_load_would_do(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     stored = {
         **NET,
         "layers.0.weight": WEIGHT.astype(np.float16),
@@ -87,7 +86,8 @@ def test_the_report_tells_everything_that_a_load_would_do(path: Path) -> None:
     ]
 
 
-def test_a_plan_without_problems_says_so_in_one_line(path: Path) -> None:
+def test_a_plan_without_problems_says_so_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     path.write_bytes(table(NET))
     plan = Net().plan_load(path)
     assert plan.problems == ()
@@ -122,9 +122,10 @@ KINDS: list[tuple[set[str], dict[str, Any], type[lp.RecordError] | None]] = [
 
 @pytest.mark.parametrize(("wrong", "allowed", "kind"), KINDS)
 def test_what_is_wrong_is_refused_by_kind_unless_it_is_allowed(
-    wrong: set[str], allowed: dict[str, Any], kind: type[lp.RecordError] | None, path: Path
+    wrong: set[str], allowed: dict[str, Any], kind: type[lp.RecordError] | None, tmp_path: Path
 ) -> None:
     """B39: unused, missing and mismatched, each refused by name and each allowed on request."""
+    path = tmp_path / "model.safetensors"
     stored = dict(NET)
     if MISSING in wrong:
         del stored[MISSING]
@@ -155,8 +156,9 @@ def test_what_is_wrong_is_refused_by_kind_unless_it_is_allowed(
             assert np.array_equal(param.value, stored[name])
 
 
-def test_a_mismatched_target_that_is_skipped_keeps_its_value(path: Path) -> None:
+def test_a_mismatched_target_that_is_skipped_keeps_its_value(tmp_path: Path) -> None:
     """B39: the target then keeps its value."""
+    path = tmp_path / "model.safetensors"
     path.write_bytes(table({**NET, "layers.1.bias": np.zeros(5, np.float32)}))
     model = Net(lp.init.ones()).initialize()
     loaded = model.load_file(path, skip_mismatched=True)
@@ -173,7 +175,10 @@ def test_a_mismatched_target_that_is_skipped_keeps_its_value(path: Path) -> None
         ("layers_0_weight", "layers.0.weight"),
     ],
 )
-def test_a_name_that_is_nearly_right_is_pointed_out(wrong: str, nearest: str, path: Path) -> None:
+def test_a_name_that_is_nearly_right_is_pointed_out(
+    wrong: str, nearest: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.safetensors"
     stored = dict(NET)
     stored[wrong] = stored.pop(nearest)
     path.write_bytes(table(stored))
@@ -183,7 +188,8 @@ def test_a_name_that_is_nearly_right_is_pointed_out(wrong: str, nearest: str, pa
     assert f"unexpected {wrong!r} (nearest: {nearest!r})" in caught.value.problems
 
 
-def test_a_name_that_resembles_nothing_is_not_guessed_at(path: Path) -> None:
+def test_a_name_that_resembles_nothing_is_not_guessed_at(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     path.write_bytes(table({**NET, "qqqq": BIAS}))
     with pytest.raises(lp.UnexpectedKeys) as caught:
         Net().load_file(path)
@@ -193,7 +199,8 @@ def test_a_name_that_resembles_nothing_is_not_guessed_at(path: Path) -> None:
 # ---- rename --------------------------------------------------------------------------------------
 
 
-def test_rename_by_mapping_leaves_other_names_as_they_are(path: Path) -> None:
+def test_rename_by_mapping_leaves_other_names_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     stored = {**NET, "old": NET["steps"]}
     del stored["steps"]
     path.write_bytes(table(stored))
@@ -202,7 +209,8 @@ def test_rename_by_mapping_leaves_other_names_as_they_are(path: Path) -> None:
     assert plan.commit().steps.value == 9
 
 
-def test_rename_by_function_sees_every_name_once(path: Path) -> None:
+def test_rename_by_function_sees_every_name_once(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     path.write_bytes(table({f"model.{name}": array for name, array in NET.items()}))
     seen: list[str] = []
 
@@ -220,14 +228,16 @@ def test_rename_by_function_sees_every_name_once(path: Path) -> None:
     [lambda name: None if name == "junk" else name, {"junk": None}],
     ids=["function", "mapping"],
 )
-def test_renaming_to_none_leaves_a_tensor_out(rename: Any, path: Path) -> None:
+def test_renaming_to_none_leaves_a_tensor_out(rename: Any, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     path.write_bytes(table({**NET, "junk": BIAS}))
     plan = Net().plan_load(path, rename=rename)
     assert plan.unexpected == ()
     assert plan.commit().steps.value == 9
 
 
-def test_two_names_for_one_path_are_refused_and_both_are_named(path: Path) -> None:
+def test_two_names_for_one_path_are_refused_and_both_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     path.write_bytes(table({**NET, "steps_old": NET["steps"]}))
     with pytest.raises(lp.RecordError) as caught:
         Net().load_file(path, strict=False, rename={"steps_old": "steps"})
@@ -238,14 +248,16 @@ def test_two_names_for_one_path_are_refused_and_both_are_named(path: Path) -> No
 
 
 @pytest.mark.parametrize("answer", [3, b"steps", ("steps",), True], ids=repr)
-def test_a_rename_that_answers_with_no_name_is_refused(answer: object, path: Path) -> None:
+def test_a_rename_that_answers_with_no_name_is_refused(answer: object, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     path.write_bytes(table(NET))
     with pytest.raises(lp.RecordError, match="rename") as caught:
         Net().plan_load(path, rename=lambda name: answer)  # type: ignore[arg-type, return-value]
     assert type(answer).__name__ in str(caught.value)
 
 
-def test_an_error_in_a_rename_function_comes_out_as_it_is(path: Path) -> None:
+def test_an_error_in_a_rename_function_comes_out_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     path.write_bytes(table(NET))
     with pytest.raises(ZeroDivisionError):
         Net().plan_load(path, rename=lambda name: str(1 / 0))
@@ -254,8 +266,10 @@ def test_an_error_in_a_rename_function_comes_out_as_it_is(path: Path) -> None:
 # ---- when things happen --------------------------------------------------------------------------
 
 
+@counts_bytes
 @pytest.mark.parametrize("mode", ["copy", "view", "auto"])
-def test_planning_and_committing_read_the_header_and_no_data(mode: str, path: Path) -> None:
+def test_planning_and_committing_read_the_header_and_no_data(mode: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     size = 1 << 40
     sparse(path, size)
     model = lp.Module()
@@ -268,7 +282,9 @@ def test_planning_and_committing_read_the_header_and_no_data(mode: str, path: Pa
     assert not loaded.t.is_initialized
 
 
-def test_a_tensor_that_nobody_asks_for_is_never_read(path: Path) -> None:
+@counts_bytes
+def test_a_tensor_that_nobody_asks_for_is_never_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     big = np.zeros(4 << 20, np.float32)
     path.write_bytes(table({"big": big, "small": BIAS}))
     model = lp.Module()
@@ -291,7 +307,10 @@ def states(model: lp.Module) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("good", [True, False], ids=["committed", "refused"])
 @pytest.mark.parametrize("ready", [False, True], ids=["lazy", "ready"])
-def test_the_module_that_was_planned_for_is_untouched(good: bool, ready: bool, path: Path) -> None:
+def test_the_module_that_was_planned_for_is_untouched(
+    good: bool, ready: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.safetensors"
     path.write_bytes(table(NET if good else {**NET, "layers.0.bias": WEIGHT}))
     model = Net(lp.init.ones())
     if ready:
@@ -308,7 +327,10 @@ def test_the_module_that_was_planned_for_is_untouched(good: bool, ready: bool, p
     assert model.layers[0].bias.value.tolist() == [1, 1]
 
 
-def test_a_plan_can_be_committed_again_and_each_time_gives_a_module_of_its_own(path: Path) -> None:
+def test_a_plan_can_be_committed_again_and_each_time_gives_a_module_of_its_own(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "model.safetensors"
     path.write_bytes(table(NET))
     plan = Net().plan_load(path, mode="copy")
     one, two = plan.commit(), plan.commit()
@@ -318,7 +340,8 @@ def test_a_plan_can_be_committed_again_and_each_time_gives_a_module_of_its_own(p
     assert np.array_equal(one.layers[0].weight.value, two.layers[0].weight.value)
 
 
-def test_a_refused_plan_stays_refused(path: Path) -> None:
+def test_a_refused_plan_stays_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     path.write_bytes(table({"steps": NET["steps"]}))
     plan = Net().plan_load(path)
     texts = set()
@@ -329,15 +352,17 @@ def test_a_refused_plan_stays_refused(path: Path) -> None:
     assert len(texts) == 1
 
 
-def test_an_empty_file_and_an_empty_module_fit(path: Path) -> None:
+def test_an_empty_file_and_an_empty_module_fit(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
     path.write_bytes(table({}))
     plan = lp.Module().plan_load(path)
     assert plan.problems == ()
     assert list(plan.commit().parameters()) == []
 
 
-def test_many_threads_may_plan_and_load_at_once(path: Path) -> None:
+def test_many_threads_may_plan_and_load_at_once(tmp_path: Path) -> None:
     """B57: 16 concurrent loads of a tied model give 16 right models."""
+    path = tmp_path / "model.safetensors"
     rng = np.random.default_rng(0)
     model = Tied()
     stored = {

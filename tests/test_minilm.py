@@ -21,6 +21,7 @@ def model(request: pytest.FixtureRequest) -> minilm.Encoder:
     return minilm.declare(minilm.model_folder()).load_file(FILE, mode=request.param)
 
 
+@pytest.mark.thread_unsafe(reason="eight threads of its own, against the clock")
 def test_eight_threads_that_encode_at_once_agree_with_the_golden_embeddings(
     model: minilm.Encoder, eager_switching: None
 ) -> None:

@@ -106,6 +106,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.mark.thread_unsafe(reason="sets the umask of the process")
 @pytest.mark.parametrize("mask", [0o022, 0o002, 0o077, 0o000])
 def test_a_new_file_has_the_mode_that_every_new_file_has(
     mask: int, umask: Callable[[int], None], tmp_path: Path

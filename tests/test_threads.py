@@ -229,6 +229,7 @@ def test_ctrl_c_ends_a_wait_and_not_the_initialisation() -> None:
     assert done.stdout.strip() == "interrupted", done.stderr
 
 
+@pytest.mark.thread_unsafe(reason="signals and their handlers are the main thread's")
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
 def test_a_signal_handler_may_read_another_param_while_its_thread_waits() -> None:
     other = lp.Param(2, lp.init.ones())
