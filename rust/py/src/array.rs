@@ -80,21 +80,18 @@ impl Array {
         let host = python::HOST_ARRAY
             .get(py)?
             .call1((buffer, shape, dtype.name()))?;
-        let object = backend(py, device)?.call_method1("from_host", (host, device.clone()))?;
+        let object = device
+            .served_by(py)?
+            .call_method1("from_host", (host, device.clone()))?;
         Ok(Self::made(object, device))
     }
 }
 
 /// The backend that serves `device`, ready to use it.
 fn ready_backend<'py>(py: Python<'py>, device: &Device) -> PyResult<Bound<'py, PyAny>> {
-    let backend = backend(py, device)?;
+    let backend = device.served_by(py)?;
     backend.call_method1("probe", (device.clone(),))?;
     Ok(backend)
-}
-
-/// The backend that serves `device`.
-pub(crate) fn backend<'py>(py: Python<'py>, device: &Device) -> PyResult<Bound<'py, PyAny>> {
-    python::BACKEND_OF.get(py)?.call1((device.clone(),))
 }
 
 /// Run the user's `function` on `argument` in the context that the backend wants for `device`.
@@ -180,7 +177,10 @@ fn check(backend: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>, plan: &Plan<Array
 
 /// The data of `value` as a host array of the backend that serves `device`.
 pub(crate) fn to_host<'py>(value: &Array, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-    backend(py, &value.device)?.call_method1("to_host", (&value.object,))
+    value
+        .device
+        .served_by(py)?
+        .call_method1("to_host", (&value.object,))
 }
 
 impl Value for Array {
@@ -237,7 +237,7 @@ impl Value for Array {
 
     fn apply(step: &Step, value: Self, plan: &Plan<Self>, cx: Cx<'_>) -> Result<Self, Failure> {
         let py = cx.py;
-        let backend = backend(py, &value.device)?;
+        let backend = value.device.served_by(py)?;
         let object = match step {
             Step::Map(function) => {
                 in_scope(&backend, &value.device, function, (value.object.bind(py),))?
@@ -251,7 +251,7 @@ impl Value for Array {
     fn settle(self, plan: &Plan<Self>, cx: Cx<'_>) -> Result<Self, Failure> {
         let py = cx.py;
         let device = plan.device.inner();
-        let backend = backend(py, &device)?;
+        let backend = device.served_by(py)?;
         let array = self.object.bind(py);
         owned_by(&backend, array)?;
         check(&backend, array, plan)?;
@@ -268,7 +268,7 @@ impl Value for Array {
     }
 
     fn duplicate(&self, cx: Cx<'_>) -> Result<Self, Failure> {
-        let backend = backend(cx.py, &self.device)?;
+        let backend = self.device.served_by(cx.py)?;
         let copy = backend.call_method1("copy", (&self.object,))?;
         let object = backend.call_method1("publish", (copy, self.device.clone(), true))?;
         Ok(Self::borrowed(object.unbind(), self.device.clone()))
@@ -289,7 +289,10 @@ impl Value for Array {
     }
 
     fn leaf(&self, cx: Cx<'_>) -> Result<Self, Failure> {
-        let leaf = backend(cx.py, &self.device)?.call_method1("leaf", (&self.object,))?;
+        let leaf = self
+            .device
+            .served_by(cx.py)?
+            .call_method1("leaf", (&self.object,))?;
         Ok(Self::borrowed(leaf.unbind(), self.device.clone()))
     }
 

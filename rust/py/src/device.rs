@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use pyo3::prelude::*;
 
 use crate::errors::Raise;
+use crate::python;
 
 /// Where a value lives: ``backend:kind[:index]``.
 ///
@@ -27,22 +28,30 @@ pub(crate) struct Device {
     autodiff: bool,
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug)]
 struct Place {
     backend: String,
     kind: String,
     index: Option<u16>,
+    /// The object that serves the place, once it has been asked for.
+    server: OnceLock<Py<PyAny>>,
+}
+
+impl Place {
+    fn parts(&self) -> (&str, &str, Option<u16>) {
+        (&self.backend, &self.kind, self.index)
+    }
 }
 
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
-        self.place == other.place
+        self.place.parts() == other.place.parts()
     }
 }
 
 impl Hash for Device {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.place.hash(state);
+        self.place.parts().hash(state);
     }
 }
 
@@ -83,6 +92,17 @@ impl Device {
             place: CPU.clone(),
             autodiff: false,
         }
+    }
+
+    /// The backend that serves the place. Asked of Python once for each declared device: that takes
+    /// a lock on builds without a GIL, which a forked child might find taken for ever.
+    pub(crate) fn served_by<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(served) = self.place.server.get() {
+            return Ok(served.bind(py).clone());
+        }
+        let served = python::BACKEND_OF.get(py)?.call1((self.clone(),))?;
+        let _ = self.place.server.set(served.clone().unbind());
+        Ok(served)
     }
 
     /// Whether one library serves both.
@@ -145,6 +165,7 @@ impl Place {
             backend: backend.to_owned(),
             kind: kind.to_owned(),
             index,
+            server: OnceLock::new(),
         }
     }
 }
@@ -165,6 +186,7 @@ impl fmt::Display for Device {
             backend,
             kind,
             index,
+            ..
         } = &*self.place;
         match index {
             Some(index) => write!(out, "{backend}:{kind}:{index}"),

@@ -10,7 +10,7 @@ use pyo3::types::{
 };
 
 use super::Param;
-use crate::array::{Array, backend, meta_of, owned_by};
+use crate::array::{Array, meta_of, owned_by};
 use crate::device::{Device, device_of};
 use crate::dtype::dtype_of;
 use crate::errors::{Raise, shape_text};
@@ -119,7 +119,9 @@ impl Param {
         let target = device.map_or_else(|| Ok(Device::cpu()), device_of)?;
         let dtype = dtype.map(dtype_of).transpose()?.map(Dtype::name);
         let host = python::HOST_NUMBERS.get(py)?.call1((data, dtype))?;
-        let array = backend(py, &target)?.call_method1("from_host", (host, target.clone()))?;
+        let array = target
+            .served_by(py)?
+            .call_method1("from_host", (host, target.clone()))?;
         let target = Bound::new(py, target)?;
         Self::initialized(cls, &array, None, true, Some(target.as_any()))
     }
@@ -232,7 +234,7 @@ pub(super) fn state_over(value: &Bound<'_, PyAny>, device: &Device) -> PyResult<
 
 /// A value as a settled state on the device it is on.
 pub(super) fn state_of(array: Array, py: Python<'_>) -> PyResult<Arc<Lazy<Array>>> {
-    let backend = backend(py, &array.device)?;
+    let backend = array.device.served_by(py)?;
     let value = array.object.bind(py);
     owned_by(&backend, value)?;
     let (dims, name) = meta_of(&backend, value)?;
