@@ -188,12 +188,16 @@ class Meeting:
     """Where the first `size` threads that come wait for each other; who comes later does not."""
 
     def __init__(self, size: int, seconds: float = 20.0) -> None:
-        self._seats = iter(range(size))
+        self._seats = size
+        self._lock = threading.Lock()
         self._barrier = threading.Barrier(size)
         self._seconds = seconds
 
     def __call__(self) -> None:
-        if next(self._seats, None) is not None:
+        with self._lock:
+            self._seats -= 1
+            is_one = self._seats >= 0
+        if is_one:
             with suppress(threading.BrokenBarrierError):
                 self._barrier.wait(self._seconds)
 

@@ -148,6 +148,8 @@ INTERRUPTED = """
     import numpy as np
     import lazyparam as lp
 
+    # Also where whoever started this process ignores it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     beats, stop = [], threading.Event()
 
     def heart():

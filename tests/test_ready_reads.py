@@ -200,5 +200,8 @@ def test_classes_with_lazy_attributes_are_collected() -> None:
         return weakref.ref(Gone)
 
     refs = [declare(("_it",)), declare(("__dict__",))]
+    plain = weakref.ref(type("Plain", (), {}))
     gc.collect()
+    if plain() is not None:
+        pytest.skip("this interpreter keeps all classes, as free-threaded ones of 3.13 do")
     assert [ref() for ref in refs] == [None, None]

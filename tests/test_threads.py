@@ -197,6 +197,8 @@ WAITER = """
         time.sleep(3)
         return np.ones(plan.shape, plan.dtype)
 
+    # Also where whoever started this process ignores it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     p = lp.Param(2, init)
     thread = threading.Thread(target=p.val)
     thread.start()

@@ -92,7 +92,7 @@ def run(scale: Scale) -> list[Row]:
     return [
         Row(
             f"{rounds} random graphs with cycles, {READERS} threads",
-            f"{hung} hang, {told} LazyCycleErrors",
+            f"{hung} hang, {told} LazyCycleErrors in {rounds * READERS * CELLS} reads",
             goal="0 hang",
             ok=hung == 0,
         ),
