@@ -295,6 +295,7 @@ def test_the_names_behind_value_are_not_for_use() -> None:
 # ---- once ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thread_unsafe(reason="its function runs once")
 @lp.once
 def documented() -> int:
     """What it says."""

@@ -180,6 +180,7 @@ class Named:
         return f"made for {self.cell!r}"
 
 
+@pytest.mark.thread_unsafe(reason="has a class pickle otherwise for a while")
 @pytest.mark.parametrize("through", [copy.deepcopy, again], ids=["deepcopy", "pickle"])
 def test_a_factory_may_refer_to_its_cell(through: Any) -> None:
     """pydantic/pydantic#2763: it comes along in a pickle, and is shared by a deep copy."""

@@ -133,6 +133,7 @@ def test_ctrl_c_ends_a_factory_that_joins_a_thread_that_waits_for_it() -> None:
     )
 
 
+@pytest.mark.thread_unsafe(reason="signals and their handlers are the main thread's")
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
 @every_form
 def test_a_signal_handler_may_read_the_cell_that_its_thread_waits_for(form: Form) -> None:
@@ -154,6 +155,7 @@ def test_a_signal_handler_may_read_the_cell_that_its_thread_waits_for(form: Form
     assert seen[0] is value
 
 
+@pytest.mark.thread_unsafe(reason="signals and their handlers are the main thread's")
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
 @every_form
 def test_a_signal_handler_that_reads_the_cell_its_thread_makes_is_refused(form: Form) -> None:
@@ -182,6 +184,7 @@ def test_a_signal_handler_that_reads_the_cell_its_thread_makes_is_refused(form: 
     assert isinstance(error, lp.LazyCycleError)
 
 
+@pytest.mark.thread_unsafe(reason="signals and their handlers are the main thread's")
 def test_an_error_of_a_signal_handler_ends_the_wait() -> None:
     """python/cpython#125546: whatever error, not KeyboardInterrupt alone."""
     if not hasattr(signal, "setitimer"):
