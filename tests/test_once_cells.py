@@ -295,13 +295,13 @@ def test_the_names_behind_value_are_not_for_use() -> None:
 # ---- once ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.thread_unsafe(reason="its function runs once")
 @lp.once
 def documented() -> int:
     """What it says."""
     return 3
 
 
+@pytest.mark.thread_unsafe(reason="its function runs once")
 def test_a_once_function_is_still_that_function() -> None:
     """stefanholek/lazy#10: metadata, signature, the function itself."""
     assert documented.__name__ == "documented"

@@ -180,7 +180,6 @@ class Named:
         return f"made for {self.cell!r}"
 
 
-@pytest.mark.thread_unsafe(reason="has a class pickle otherwise for a while")
 @pytest.mark.parametrize("through", [copy.deepcopy, again], ids=["deepcopy", "pickle"])
 def test_a_factory_may_refer_to_its_cell(through: Any) -> None:
     """pydantic/pydantic#2763: it comes along in a pickle, and is shared by a deep copy."""
@@ -193,6 +192,7 @@ def test_a_factory_may_refer_to_its_cell(through: Any) -> None:
     assert other.cell.value == f"made for <Lazy {state}>"
 
 
+@pytest.mark.thread_unsafe(reason="has a class pickle otherwise for a while")
 def test_a_cell_that_is_being_made_is_pickled_as_its_factory() -> None:
     """optuna/optuna#2256: neither waits for the one that runs."""
     gate = Gate()

@@ -159,7 +159,6 @@ def test_what_the_method_puts_into_the_slot_itself_is_overwritten_once() -> None
     assert (one.it, one.it, one.seen) == (2, 2, 1)
 
 
-@pytest.mark.thread_unsafe(reason="counts references")
 def test_a_foreign_object_gets_what_it_would_from_any_descriptor() -> None:
     attribute = Slotted.__dict__["it"]
     assert attribute.__get__(None, Slotted) is attribute
@@ -172,6 +171,7 @@ def test_a_foreign_object_gets_what_it_would_from_any_descriptor() -> None:
         LazyAttribute.__get__(3, Slotted())
 
 
+@pytest.mark.thread_unsafe(reason="counts references")
 def test_attributes_come_and_go_without_a_trace() -> None:
     def method(self: object) -> int:
         return 1
