@@ -7,15 +7,35 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use lazyparam_bytes::fill::{Fans, Fill, Init, Isa, Key, Mode, Number, Plan, Target};
+use lazyparam_bytes::fill::{Fans, Fill, Init, Isa, Key, Mode, Number, Plan, Region, Target, fill};
 use lazyparam_bytes::{Buffer, Dtype};
 
 struct Case {
     name: String,
+    /// `None` measures writing.
     plan: Option<Plan>,
+    /// Into memory that nobody has touched yet.
+    fresh: bool,
+    /// Strides of the target, where it is not contiguous.
+    strides: Option<Vec<isize>>,
     isa: Isa,
     threads: usize,
+    /// Nanoseconds per element, one for each round.
     times: Vec<f64>,
+}
+
+impl Case {
+    fn new(name: String, plan: Option<Plan>, isa: Isa, threads: usize) -> Self {
+        Self {
+            name,
+            plan,
+            fresh: false,
+            strides: None,
+            isa,
+            threads,
+            times: vec![],
+        }
+    }
 }
 
 struct Options {
@@ -85,32 +105,92 @@ fn cases(options: &Options) -> Vec<Case> {
     let mut cases = Vec::new();
     let key = Key::new(42, ["weight".into()]);
     for &threads in &options.threads {
-        cases.push(Case {
-            name: "store".to_owned(),
-            plan: None,
-            isa: Isa::detect(),
-            threads,
-            times: vec![],
-        });
+        cases.push(Case::new("store".to_owned(), None, Isa::detect(), threads));
         for (name, init, dtypes) in inits() {
             for &dtype in dtypes {
                 for isa in Isa::available() {
                     let Ok(plan) = Plan::new(&init, &key, &[options.elements], dtype) else {
                         continue;
                     };
-                    cases.push(Case {
-                        name: format!("{name} {}", dtype.name()),
-                        plan: Some(plan),
-                        isa,
-                        threads,
-                        times: vec![],
-                    });
+                    let name = format!("{name} {}", dtype.name());
+                    cases.push(Case::new(name, Some(plan), isa, threads));
                 }
             }
         }
+        cases.extend(odd_cases(&key, threads, options.elements));
     }
     if let Some(only) = &options.only {
         cases.retain(|case| case.name == "store" || case.name.starts_with(only.as_str()));
+    }
+    cases
+}
+
+/// Boxes and targets that are not one long row, and matrices.
+fn odd_cases(key: &Key, threads: usize, elements: usize) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let isa = Isa::detect();
+    let Ok(normal) = Init::normal(0.0, 1.0) else {
+        return cases;
+    };
+    for (name, init) in [
+        ("zeros", &Init::zeros()),
+        ("ones", &Init::ones()),
+        ("normal", &normal),
+    ] {
+        if let Ok(plan) = Plan::new(init, key, &[elements], Dtype::F32) {
+            cases.push(Case {
+                fresh: true,
+                ..Case::new(format!("{name}, fresh memory"), Some(plan), isa, threads)
+            });
+        }
+    }
+    for width in [1, 4, 8, 16, 32, 100] {
+        let shape = [elements / width, 1024];
+        let region = Region::new([0, 3], [elements / width, width]);
+        if let Ok(plan) = Plan::of_region(&normal, key, &shape, Dtype::F32, &[], &region) {
+            cases.push(Case::new(
+                format!("normal, {width} columns"),
+                Some(plan),
+                isa,
+                threads,
+            ));
+        }
+    }
+    for cols in [256, 4096, 1 << 16] {
+        let shape = [elements / cols, cols];
+        if let Ok(plan) = Plan::new(&normal, key, &shape, Dtype::F32) {
+            cases.push(Case {
+                strides: Some(vec![1, shape[0] as isize]),
+                ..Case::new(
+                    format!("normal, Fortran, {cols} wide"),
+                    Some(plan),
+                    isa,
+                    threads,
+                )
+            });
+        }
+    }
+    for n in [256, 1024, 2048] {
+        for (name, init) in [
+            ("orthogonal", Init::orthogonal(1.0, None)),
+            ("sparse", Init::sparse(0.9, 1.0)),
+        ] {
+            if let Ok(init) = init
+                && let Ok(plan) = Plan::new(&init, key, &[n, n], Dtype::F32)
+            {
+                cases.push(Case::new(format!("{name} {n}"), Some(plan), isa, threads));
+            }
+        }
+    }
+    for n in [64, 1024, 16384] {
+        if let Ok(plan) = Plan::new(&normal, key, &[n], Dtype::F32) {
+            cases.push(Case::new(
+                format!("normal, {n} elements"),
+                Some(plan),
+                isa,
+                threads,
+            ));
+        }
     }
     cases
 }
@@ -145,28 +225,40 @@ fn main() {
     for round in 0..=options.rounds {
         for case in &mut cases {
             let start = Instant::now();
-            match &case.plan {
-                None => store(
-                    &mut buffer.as_mut_slice()[..options.elements * 4],
-                    case.threads,
-                ),
+            let elements = match &case.plan {
+                None => {
+                    store(
+                        &mut buffer.as_mut_slice()[..options.elements * 4],
+                        case.threads,
+                    );
+                    options.elements
+                }
+                Some(plan) if case.fresh => {
+                    black_box(fill(plan, case.threads).is_ok());
+                    plan.bytes() / plan.dtype().size()
+                }
                 Some(plan) => {
                     let bytes = &mut buffer.as_mut_slice()[..plan.bytes()];
-                    if let Ok(fill) = Fill::with_isa(plan, Target::contiguous(bytes), case.isa) {
+                    let target = match &case.strides {
+                        None => Target::contiguous(bytes),
+                        Some(strides) => Target::strided(bytes, 0, strides),
+                    };
+                    if let Ok(fill) = Fill::with_isa(plan, target, case.isa) {
                         fill.run_on(case.threads);
                     }
+                    plan.bytes() / plan.dtype().size()
                 }
-            }
+            };
             // The first round warms up.
             if round > 0 {
                 case.times
-                    .push(start.elapsed().as_secs_f64() * 1e9 / options.elements as f64);
+                    .push(start.elapsed().as_secs_f64() * 1e9 / elements as f64);
             }
         }
     }
     println!("{} elements, {} rounds", options.elements, options.rounds);
     println!(
-        "{:24} {:9} {:>7} {:>8} {:>8}",
+        "{:26} {:9} {:>7} {:>9} {:>9}",
         "ns per element", "isa", "threads", "median", "min"
     );
     for case in &mut cases {
@@ -178,7 +270,7 @@ fn main() {
             "-"
         };
         println!(
-            "{:24} {isa:9} {:>7} {median:8.3} {:8.3}",
+            "{:26} {isa:9} {:>7} {median:9.3} {:9.3}",
             case.name, case.threads, case.times[0]
         );
     }

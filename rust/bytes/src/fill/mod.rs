@@ -37,6 +37,7 @@ mod resolve;
 mod simd;
 mod sparse;
 mod special;
+mod tiles;
 mod work;
 
 pub use error::InitError;

@@ -13,7 +13,7 @@ const GROUP_BYTES: usize = GROUP * 8;
 const SPREAD: usize = 8;
 /// From this length on, drawing the groups that a run touches is faster than drawing its elements one by one,
 /// sixteen at a time, with three of four words thrown away.
-const LONG: usize = BLOCKS;
+const LONG: usize = BLOCKS / 2;
 
 /// Draws the elements of one slice of one parameter.
 pub(crate) struct Pen<'p, 'm> {

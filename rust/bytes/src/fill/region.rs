@@ -181,6 +181,16 @@ impl Walk {
         self.slices * self.slice_len
     }
 
+    /// The axes that are walked in each slice.
+    pub(crate) fn dims(&self) -> &[Dim] {
+        &self.dims
+    }
+
+    /// Index of the first element of the box in its slice.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
     /// Number of slices.
     pub(crate) fn slices(&self) -> usize {
         self.slices

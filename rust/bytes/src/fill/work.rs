@@ -11,15 +11,23 @@ use super::region::{Run, Walk};
 use super::resolve::Ones;
 use super::simd::Isa;
 use super::sparse::Columns;
+use super::tiles::Tiles;
 
 /// Elements in a chunk: enough that a ticket costs nothing, few enough that many threads share one tensor.
 const CHUNK: usize = 1 << 16;
+/// Bytes of a huge page on x86-64, and on ARM with 4 KiB base pages.
+const HUGE_PAGE: usize = 2 << 20;
+/// From this many bytes on, a chunk is a huge page. The first to write to a fresh one has it cleared; two that come
+/// at once would both clear one, and one of the two would be thrown away.
+const LARGE: usize = 16 * HUGE_PAGE;
 
 /// How a fill is divided among threads. What goes where does not depend on it.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Elements of the box, in C order of each slice, slice after slice.
-    Elements { chunks: usize },
+    Elements { chunks: usize, chunk: usize },
+    /// Tiles of a target whose contiguous axis is not the last one.
+    Tiles(Tiles),
     /// Blocks of columns.
     Sparse(Columns),
     /// Strips of columns of an orthogonal matrix.
@@ -28,6 +36,16 @@ pub(crate) enum Work {
 
 impl Work {
     pub(crate) fn new(plan: &Plan, walk: &Walk) -> Self {
+        let size = plan.dtype.size();
+        let chunk = if plan.bytes() >= LARGE {
+            HUGE_PAGE / size
+        } else {
+            CHUNK
+        };
+        let elements = Self::Elements {
+            chunks: walk.len().div_ceil(chunk),
+            chunk,
+        };
         match plan.content {
             Content::Sparse { rows, kept, values } => {
                 Self::Sparse(Columns::new(plan, walk, rows, kept, values))
@@ -35,15 +53,15 @@ impl Work {
             Content::Orthogonal { rows, cols, gain } => {
                 Self::Orthogonal(Strips::new(walk, rows, cols, gain))
             }
-            _ => Self::Elements {
-                chunks: walk.len().div_ceil(CHUNK),
-            },
+            Content::Draw(recipe) => Tiles::new(walk, recipe).map_or(elements, Self::Tiles),
+            _ => elements,
         }
     }
 
     pub(crate) fn chunks(&self) -> usize {
         match self {
-            Self::Elements { chunks } => *chunks,
+            Self::Elements { chunks, .. } => *chunks,
+            Self::Tiles(tiles) => tiles.chunks(),
             Self::Sparse(columns) => columns.chunks(),
             Self::Orthogonal(strips) => strips.chunks(),
         }
@@ -59,12 +77,13 @@ impl Work {
         window: &mut Window<'_>,
     ) -> usize {
         match self {
-            Self::Elements { .. } => {
-                let from = ticket * CHUNK;
-                let to = walk.len().min(from + CHUNK);
+            Self::Elements { chunk, .. } => {
+                let from = ticket * chunk;
+                let to = walk.len().min(from + chunk);
                 elements(plan, walk, isa, from, to, window);
                 to - from
             }
+            Self::Tiles(tiles) => tiles.run(plan, walk, isa, ticket, window),
             Self::Sparse(columns) => columns.run(plan, walk, isa, ticket, window),
             Self::Orthogonal(strips) => strips.run(plan, walk, isa, ticket, window),
         }

@@ -8,6 +8,9 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Sub};
 use super::{Simd, Task};
 use crate::fill::philox::{MULTIPLIERS, bumped};
 
+/// 2⁵²: an integer below it, as the low bits of its representation, is its distance from it.
+const TWO_52: f64 = 4_503_599_627_370_496.0;
+
 /// Proof that the machine has AVX2 and F16C.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
@@ -323,9 +326,9 @@ impl Simd for Avx2 {
                 let m = _mm256_sub_epi64(bits, _mm256_slli_epi64::<52>(steps));
                 mantissa.0[half] = _mm256_castsi256_pd(m);
                 // An integer below 2⁵² in the mantissa of 2⁵².
-                let two52 = _mm256_set1_pd(super::TWO_52);
+                let two52 = _mm256_set1_pd(TWO_52);
                 let number = _mm256_or_si256(biased, _mm256_castpd_si256(two52));
-                let bias = _mm256_set1_pd(super::TWO_52 + 1023.0);
+                let bias = _mm256_set1_pd(TWO_52 + 1023.0);
                 exponent.0[half] = _mm256_sub_pd(_mm256_castsi256_pd(number), bias);
             });
         }

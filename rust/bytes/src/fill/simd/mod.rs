@@ -241,5 +241,3 @@ fn half_bits<S: Simd>(s: S, a: S::F) -> S::U {
 
 /// Added to the bits of an `f64`, so that the exponent counts up at √½ instead of ½.
 const SPLIT_OFFSET: u64 = (1023 << 52) - 0x3FE6_A09E_667F_3BCD;
-/// 2⁵²: an integer below it, as the low bits of its representation, is its distance from it.
-const TWO_52: f64 = 4_503_599_627_370_496.0;
