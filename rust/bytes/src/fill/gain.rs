@@ -1,5 +1,6 @@
 //! Gains: by how much a nonlinearity shrinks the signal, for the scale of the weights before it.
 
+use super::env::at_default;
 use super::error::InitError;
 
 /// A nonlinearity, for its gain.
@@ -26,7 +27,7 @@ impl Nonlinearity {
             Self::Linear | Self::Sigmoid => 1.0,
             Self::Tanh => 5.0 / 3.0,
             Self::Relu => std::f64::consts::SQRT_2,
-            Self::LeakyRelu(slope) => (2.0 / (1.0 + slope * slope)).sqrt(),
+            Self::LeakyRelu(slope) => at_default(|| (2.0 / (1.0 + slope * slope)).sqrt()),
             Self::Selu => 0.75,
         }
     }
