@@ -114,6 +114,35 @@ def visit(
         )
 
 
+def parts(root: object) -> dict[str, tuple[str | int, ...]]:
+    """The names and places that make up each parameter's path: exact where dots are not."""
+    found: dict[str, tuple[str | int, ...]] = {}
+
+    def descend(node: object, path: str, above: tuple[str | int, ...]) -> None:
+        for key, (name, child) in zip(_keys(node), children(node), strict=True):
+            here = join(path, name)
+            if isinstance(child, Param):
+                found[here] = (*above, key)
+            elif is_container(child):
+                descend(child, here, (*above, key))
+
+    walk(root)
+    descend(root, "", ())
+    return found
+
+
+def _keys(node: object) -> Iterator[str | int]:
+    """What tells the children of a container apart: names, and places of sequences."""
+    if isinstance(node, list | tuple) and not hasattr(node, "_fields"):
+        yield from range(len(node))
+    elif isinstance(node, dict):
+        for key in node:
+            yield key if type(key) is int else str(key)
+    else:
+        for name, _ in children(node):
+            yield name
+
+
 def unique(leaves: Iterable[Leaf]) -> Iterator[Leaf]:
     """The leaves without those that are tied to an earlier one."""
     seen: set[int] = set()

@@ -2,11 +2,12 @@
 //!
 //! This crate knows nothing of Python and nothing of parameters. It answers four questions: what an
 //! element is ([`Dtype`]), how many bytes a shape needs ([`shape`]), where those bytes live
-//! ([`Buffer`]) and how they get there ([`fill`] draws simple patterns, [`store`] reads and writes
+//! ([`Buffer`]) and how they get there ([`fill`] draws initial values, [`store`] reads and writes
 //! `safetensors` checkpoints).
 //!
-//! `unsafe` is denied here and allowed in the two files that map memory: `buffer.rs` and
-//! `store/map.rs`.
+//! `unsafe` is denied here and allowed where there is no other way: in the two files that map memory
+//! (`buffer.rs` and `store/map.rs`), and under `fill` in `job.rs` (one slice for many threads), `env.rs` (a
+//! control register) and the instruction sets in `simd`.
 
 #![deny(unsafe_code)]
 

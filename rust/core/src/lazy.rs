@@ -229,48 +229,78 @@ impl<V: Value> Lazy<V> {
         memo: &mut Memo<V>,
         cx: V::Cx<'_>,
     ) -> Result<Arc<Self>, V::Error> {
-        // Down: the chain of states that have no copy yet. Up: their copies.
+        Self::over_another(state, memo, cx, |end| match end {
+            End::Value(state, value) => Ok(Self::ready(state.plan.clone(), value.duplicate(cx)?)),
+            End::Origin(state, origin) => {
+                let origin = Recipe::share_origin(origin, cx);
+                Ok(Self::new(state.plan.clone(), Recipe::Origin(origin)))
+            }
+        })
+    }
+
+    /// This state, but with another draw where it is to be drawn, or derived from what is. What is
+    /// there already, and what comes from elsewhere, stays as it is.
+    ///
+    /// `memo` is as for [`Lazy::independent`].
+    pub fn redrawn(
+        state: &Arc<Self>,
+        memo: &mut Memo<V>,
+        cx: V::Cx<'_>,
+        redraw: impl FnOnce(&V::Draw) -> V::Draw,
+    ) -> Result<Arc<Self>, V::Error> {
+        Self::over_another(state, memo, cx, |end| match end {
+            End::Origin(state, Origin::Draw(draw)) => {
+                let origin = Origin::Draw(redraw(draw));
+                Ok(Self::new(state.plan.clone(), Recipe::Origin(origin)))
+            }
+            End::Value(state, _) | End::Origin(state, _) => Ok(state.clone()),
+        })
+    }
+
+    /// This state over what `replace` makes of the end of its chain of sources.
+    fn over_another(
+        state: &Arc<Self>,
+        memo: &mut Memo<V>,
+        cx: V::Cx<'_>,
+        replace: impl FnOnce(End<'_, V>) -> Result<Arc<Self>, V::Error>,
+    ) -> Result<Arc<Self>, V::Error> {
+        // Down: the chain of states that have not been replaced yet. Up: what replaces them.
         let mut chain: Vec<(Arc<Self>, Arc<Recipe<V>>)> = Vec::new();
         let mut at = state.clone();
-        let mut copy = loop {
-            if let Some((_, copy)) = memo.get(&at.key()) {
-                break copy.clone();
+        let mut new = loop {
+            if let Some((_, new)) = memo.get(&at.key()) {
+                break new.clone();
             }
+            // In this order: a recipe goes only after the value has come.
             let recipe = at.recipe();
-            if let Some(value) = at.get() {
-                let copy = Self::ready(at.plan.clone(), value.duplicate(cx)?);
-                memo.insert(at.key(), (at, copy.clone()));
-                break copy;
-            }
-            let recipe = recipe.ok_or(Fault::Discarded)?;
-            match &*recipe {
-                Recipe::Origin(origin) => {
-                    let origin = Recipe::Origin(Recipe::share_origin(origin, cx));
-                    let copy = Self::new(at.plan.clone(), origin);
-                    memo.insert(at.key(), (at, copy.clone()));
-                    break copy;
-                }
-                Recipe::Derive { source, .. } => {
+            let end = match (at.get(), recipe.as_deref()) {
+                (Some(value), _) => End::Value(&at, value),
+                (None, Some(Recipe::Origin(origin))) => End::Origin(&at, origin),
+                (None, Some(Recipe::Derive { source, .. })) => {
                     let below = source.clone();
-                    chain.push((std::mem::replace(&mut at, below), recipe));
+                    chain.extend(recipe.map(|recipe| (std::mem::replace(&mut at, below), recipe)));
+                    continue;
                 }
-            }
+                (None, None) => return Err(Fault::Discarded.into()),
+            };
+            let new = replace(end)?;
+            memo.insert(at.key(), (at, new.clone()));
+            break new;
         };
         for (state, recipe) in chain.into_iter().rev() {
-            let Recipe::Derive { steps, .. } = &*recipe else {
+            let Recipe::Derive { source, steps } = &*recipe else {
                 continue;
             };
-            let steps = steps.iter().map(|step| V::share_step(step, cx)).collect();
-            copy = Self::new(
-                state.plan.clone(),
-                Recipe::Derive {
-                    source: copy,
-                    steps,
-                },
-            );
-            memo.insert(state.key(), (state, copy.clone()));
+            if source.key() == new.key() {
+                new = state.clone();
+            } else {
+                let steps = steps.iter().map(|step| V::share_step(step, cx)).collect();
+                let derive = Recipe::Derive { source: new, steps };
+                new = Self::new(state.plan.clone(), derive);
+            }
+            memo.insert(state.key(), (state, new.clone()));
         }
-        Ok(copy)
+        Ok(new)
     }
 
     /// A number that is this state's alone while it lives.
@@ -338,6 +368,14 @@ impl<V: Value> Drop for Lazy<V> {
             }
         }
     }
+}
+
+/// Where a chain of sources ends.
+enum End<'a, V: Value> {
+    /// In a value that is there.
+    Value(&'a Arc<Lazy<V>>, &'a V),
+    /// In something that is made from nothing else.
+    Origin(&'a Arc<Lazy<V>>, &'a Origin<V>),
 }
 
 /// A state on the way to its value, with the turn to publish it where it has readers of its own.

@@ -212,6 +212,16 @@ impl<V: Value> Param<V> {
         Ok(self.with_state(Lazy::independent(&self.state, memo, cx)?, cx))
     }
 
+    /// The same handle on a state with another draw; see [`Lazy::redrawn`].
+    pub fn redrawn(
+        &self,
+        memo: &mut Memo<V>,
+        cx: V::Cx<'_>,
+        redraw: impl FnOnce(&V::Draw) -> V::Draw,
+    ) -> Result<Self, V::Error> {
+        Ok(self.with_state(Lazy::redrawn(&self.state, memo, cx, redraw)?, cx))
+    }
+
     /// A parameter whose value is this one's, transformed. Lazy if this one is lazy.
     ///
     /// The step sees an untracked value; its result is a leaf of its own.

@@ -13,9 +13,9 @@ use pyo3::types::{PyList, PyTuple, PyWeakrefReference};
 
 use crate::checkpoint::Mode;
 use crate::device::{Device, device_of};
+use crate::draw::Draw;
 use crate::errors::{Failure, Raise, shape_text, store_err};
 use crate::gate::{self, Cx};
-use crate::init::Draw;
 use crate::plan;
 use crate::python;
 use crate::raw::{self, Buffer, Memory};

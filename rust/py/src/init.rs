@@ -1,25 +1,10 @@
 //! `Init`: a native initialiser, as an immutable value.
 
-use lazyparam_bytes::{Buffer, Dtype, fill, shape};
-use pyo3::exceptions::PyImportError;
+use lazyparam_bytes::fill::{self, Arg, InitError, Number};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyString, PyTuple};
 
-use crate::errors::{Raise, shape_text, store_err};
-use crate::gate::{self, Cx};
-use crate::python;
-use crate::scalar::Scalar;
-
-/// What a native initialiser does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Draw {
-    /// Nothing: a value has to be loaded.
-    Missing,
-    Zeros,
-    Ones,
-    Constant(Scalar),
-    Eye,
-}
+use crate::errors::Raise;
 
 /// A native initialiser: a small immutable value that compares, hashes, prints and pickles.
 ///
@@ -27,143 +12,151 @@ pub(crate) enum Draw {
 #[pyclass(frozen, eq, hash, module = "lazyparam.init")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Init {
-    pub(crate) draw: Draw,
+    pub(crate) init: fill::Init,
 }
 
 #[pymethods]
 impl Init {
     #[new]
-    #[pyo3(signature = (name, *args))]
-    fn new(name: &str, args: &Bound<'_, PyTuple>) -> PyResult<Self> {
-        let draw = match (name, args.len()) {
-            ("missing", 0) => Draw::Missing,
-            ("zeros", 0) => Draw::Zeros,
-            ("ones", 0) => Draw::Ones,
-            ("eye", 0) => Draw::Eye,
-            ("constant", 1) => Draw::Constant(Scalar::from_python(&args.get_item(0)?)?),
-            _ => {
-                return Err(
-                    Raise::new("DeclarationError", "there is no such initialiser")
-                        .found(format!("{name} with {} arguments", args.len()))
-                        .err(args.py()),
-                );
-            }
-        };
-        Ok(Self { draw })
+    #[pyo3(signature = (name, **args))]
+    fn new(py: Python<'_>, name: &str, args: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut parts: Vec<(String, Arg)> = Vec::new();
+        for (name, value) in args.into_iter().flatten() {
+            parts.push((name.extract()?, arg_in(&value)?));
+        }
+        let parts: Vec<(&str, Arg)> = parts
+            .iter()
+            .map(|(name, arg)| (name.as_str(), arg.clone()))
+            .collect();
+        let init = fill::Init::from_parts(name, &parts).map_err(|error| init_err(py, &error))?;
+        Ok(Self { init })
     }
 
     /// The function of ``lazyparam.init`` that makes it.
     #[getter]
     fn name(&self) -> &'static str {
-        match self.draw {
-            Draw::Missing => "missing",
-            Draw::Zeros => "zeros",
-            Draw::Ones => "ones",
-            Draw::Constant(_) => "constant",
-            Draw::Eye => "eye",
-        }
+        self.init.name()
     }
 
-    /// Its arguments.
+    /// Its arguments, by name; None where one is not given.
     #[getter]
-    fn args<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        match self.draw {
-            Draw::Constant(value) => PyTuple::new(py, [value.to_python(py)?]),
-            _ => Ok(PyTuple::empty(py)),
+    fn args<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let args = PyDict::new(py);
+        for (name, arg) in self.init.args() {
+            args.set_item(name, arg_out(py, &arg)?)?;
         }
+        Ok(args)
     }
 
     pub(crate) fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let args: PyResult<Vec<String>> = self
-            .args(py)?
-            .iter()
-            .map(|arg| Ok(arg.repr()?.to_string()))
-            .collect();
-        Ok(format!("{}({})", self.name(), args?.join(", ")))
+        let mut args = Vec::new();
+        let given = self.init.args();
+        for (name, arg) in &given {
+            let text = || Ok::<_, PyErr>(arg_out(py, arg)?.repr()?.to_string());
+            match arg {
+                Arg::Nothing => {}
+                _ if given.len() == 1 => args.push(text()?),
+                _ => args.push(format!("{name}={}", text()?)),
+            }
+        }
+        Ok(format!("{}({})", self.name(), args.join(", ")))
     }
 
     fn __reduce__<'py>(
         &self,
         py: Python<'py>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
-        let args: Vec<Bound<'py, PyAny>> =
-            std::iter::once(self.name().into_pyobject(py)?.into_any())
-                .chain(self.args(py)?.iter())
-                .collect();
-        Ok((py.get_type::<Self>().into_any(), PyTuple::new(py, args)?))
+        let rebuild = py.import("lazyparam._core")?.getattr("rebuild_init")?;
+        Ok((rebuild, (self.name(), self.args(py)?).into_pyobject(py)?))
     }
 }
 
-impl Draw {
-    /// Refuse a declaration that could only fail when the value is needed.
-    pub(crate) fn check(self, py: Python<'_>, shape: &[usize], dtype: Dtype) -> PyResult<()> {
-        match self {
-            Self::Eye if shape.len() != 2 => Err(Raise::new(
-                "DeclarationError",
-                "an identity matrix has two dimensions",
-            )
-            .expected("a shape (rows, columns)")
-            .found(shape_text(shape))
-            .err(py)),
-            Self::Zeros | Self::Eye if dtype == Dtype::F8E8M0 => {
-                Err(Raise::new("DeclarationError", "this dtype has no zero")
-                    .found(dtype.name())
-                    .err(py))
-            }
-            Self::Constant(value) => match element(py, value, dtype) {
-                // Where ml_dtypes is not installed, the value cannot be made, but be declared.
-                Err(error) if !error.is_instance_of::<PyImportError>(py) => Err(error),
-                _ => Ok(()),
-            },
-            _ => Ok(()),
-        }
-    }
+/// The gain of a nonlinearity, by PyTorch's name for it.
+#[pyfunction]
+#[pyo3(signature = (nonlinearity, slope))]
+pub(crate) fn gain_of(py: Python<'_>, nonlinearity: &str, slope: Option<f64>) -> PyResult<f64> {
+    fill::Nonlinearity::from_name(nonlinearity, slope)
+        .map(fill::Nonlinearity::gain)
+        .map_err(|error| init_err(py, &error))
+}
 
-    /// The bytes of the planned value. The elements are written detached.
-    pub(crate) fn fill(self, cx: Cx<'_>, dims: &[usize], dtype: Dtype) -> PyResult<Buffer> {
-        let py = cx.py;
-        let one = match self {
-            Self::Missing => {
-                return Err(Raise::new("InitError", "this parameter has no initialiser")
-                    .remedy("Load a checkpoint before reading it, or declare it with init=...")
-                    .err(py));
-            }
-            Self::Zeros => None,
-            Self::Ones | Self::Eye => Some(element(py, Scalar::Int(1), dtype)?),
-            Self::Constant(value) => Some(element(py, value, dtype)?),
-        };
-        let len = shape::checked_len(dims, dtype).ok_or_else(|| {
-            Raise::new(
-                "DeclarationError",
-                "a tensor of this shape does not fit into memory",
-            )
-            .found(shape_text(dims))
-            .err(py)
-        })?;
-        gate::detached(py, || {
-            let mut buffer = Buffer::zeroed(len)?;
-            match (self, one.as_deref(), dims) {
-                (Self::Eye, Some(one), &[rows, columns]) => {
-                    fill::eye(buffer.as_mut_slice(), rows, columns, one);
-                }
-                (_, Some(one), _) => fill::repeat(buffer.as_mut_slice(), one),
-                (_, None, _) => {}
-            }
-            Ok(buffer)
-        })
-        .map_err(|error| store_err(py, error))
+/// An initialiser from what its `__reduce__` told.
+#[pyfunction]
+pub(crate) fn rebuild_init(name: &str, args: &Bound<'_, PyDict>) -> PyResult<Init> {
+    Init::new(args.py(), name, Some(args))
+}
+
+/// The exception for what is wrong with an initialiser.
+pub(crate) fn init_err(py: Python<'_>, error: &InitError) -> PyErr {
+    let mut raise = Raise::new("DeclarationError", error.problem());
+    if let Some(expected) = error.expected() {
+        raise = raise.expected(expected);
+    }
+    if let Some(found) = error.found() {
+        raise = raise.found(found);
+    }
+    if let Some(remedy) = error.remedy() {
+        raise = raise.remedy(format!("{remedy}."));
+    }
+    raise.err(py)
+}
+
+fn arg_in(value: &Bound<'_, PyAny>) -> PyResult<Arg> {
+    if value.is_none() {
+        return Ok(Arg::Nothing);
+    }
+    if let Ok(text) = value.cast::<PyString>() {
+        return Ok(Arg::Text(text.to_string()));
+    }
+    number_in(value).map(Arg::Number)
+}
+
+fn arg_out<'py>(py: Python<'py>, arg: &Arg) -> PyResult<Bound<'py, PyAny>> {
+    match arg {
+        Arg::Nothing => Ok(py.None().into_bound(py)),
+        Arg::Text(text) => Ok(PyString::new(py, text).into_any()),
+        Arg::Number(number) => number_out(py, *number),
     }
 }
 
-fn element(py: Python<'_>, value: Scalar, dtype: Dtype) -> PyResult<Vec<u8>> {
-    let bytes = python::HOST_ELEMENT
-        .get(py)?
-        .call1((value.to_python(py)?, dtype.name()));
-    bytes.and_then(|bytes| bytes.extract()).map_err(|error| {
-        if error.is_instance_of::<pyo3::exceptions::PyOverflowError>(py) {
-            Raise::new("DeclarationError", error.value(py).to_string()).err(py)
-        } else {
-            error
-        }
+/// One number as Python, or NumPy, has it.
+fn number_in(value: &Bound<'_, PyAny>) -> PyResult<Number> {
+    let py = value.py();
+    if let Ok(flag) = value.cast::<PyBool>() {
+        return Ok(Number::Bool(flag.is_true()));
+    }
+    if value.is_instance_of::<PyInt>() {
+        return value.extract().map(Number::Int).map_err(|_| {
+            Raise::new("DeclarationError", "this number is too large for any dtype").err(py)
+        });
+    }
+    if value.is_instance_of::<PyFloat>() {
+        return value.extract().map(Number::Float);
+    }
+    if let Ok(number) = value.cast::<PyComplex>() {
+        use pyo3::types::PyComplexMethods;
+        return Ok(Number::Complex(number.real(), number.imag()));
+    }
+    // A NumPy scalar knows its Python number.
+    if let Some(item) = value.getattr_opt("item")?
+        && let Ok(number) = item.call0()
+        && !number.get_type().is(value.get_type())
+    {
+        return number_in(&number);
+    }
+    Err(
+        Raise::new("DeclarationError", "an argument is a number or a word")
+            .expected("a bool, int, float, complex or str")
+            .found(value.get_type().name()?.to_string())
+            .err(py),
+    )
+}
+
+fn number_out(py: Python<'_>, number: Number) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match number {
+        Number::Bool(value) => PyBool::new(py, value).to_owned().into_any(),
+        Number::Int(value) => value.into_pyobject(py)?.into_any(),
+        Number::Float(value) => PyFloat::new(py, value).into_any(),
+        Number::Complex(re, im) => PyComplex::from_doubles(py, re, im).into_any(),
     })
 }

@@ -7,6 +7,7 @@
 mod array;
 mod checkpoint;
 mod device;
+mod draw;
 mod dtype;
 mod errors;
 mod exit;
@@ -21,7 +22,6 @@ mod pickle;
 mod plan;
 mod python;
 mod raw;
-mod scalar;
 
 use pyo3::prelude::*;
 
@@ -44,9 +44,11 @@ mod _core {
     #[pymodule_export]
     use crate::device::Device;
     #[pymodule_export]
+    use crate::draw::{PyKey, fill_box};
+    #[pymodule_export]
     use crate::dtype::{dtype_kind, dtype_name, dtype_size, widens};
     #[pymodule_export]
-    use crate::init::Init;
+    use crate::init::{Init, gain_of, rebuild_init};
     #[pymodule_export]
     use crate::initialize::initialize;
     #[pymodule_export]

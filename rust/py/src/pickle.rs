@@ -16,11 +16,11 @@ use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference}
 use crate::array::{Array, Read, Step};
 use crate::checkpoint::{Checkpoint, Mode};
 use crate::device::Device;
+use crate::draw::{Draw, DrawFields};
 use crate::dtype::dtype_of;
 use crate::errors::Raise;
 use crate::function::picklable;
 use crate::gate::Cx;
-use crate::init::Init;
 use crate::param::Param;
 
 /// A shared lazy state, as an object that pickle can keep ties between.
@@ -283,7 +283,7 @@ fn origin_out<'py>(
     path: Option<&str>,
 ) -> PyResult<Bound<'py, PyAny>> {
     match origin {
-        Origin::Draw(draw) => Ok(Bound::new(py, Init { draw: *draw })?.into_any()),
+        Origin::Draw(draw) => Ok(draw.out(py)?.into_pyobject(py)?.into_any()),
         Origin::Call(call) => picklable(call.bind(py), "initialiser", path),
         Origin::Read(read) => {
             let store = read.store.clone();
@@ -357,8 +357,8 @@ pub(crate) fn rebuild_state(
 }
 
 fn origin_in(origin: &Bound<'_, PyAny>) -> PyResult<Origin<Array>> {
-    if let Ok(init) = origin.cast::<Init>() {
-        return Ok(Origin::Draw(init.get().draw));
+    if let Ok(draw) = origin.extract::<DrawFields<'_>>() {
+        return Ok(Origin::Draw(Draw::back(draw)?));
     }
     if let Ok((checkpoint, entry, mode)) =
         origin.extract::<(Bound<'_, Checkpoint>, usize, String)>()

@@ -32,8 +32,6 @@ impl Global {
 
 /// `_host.array(buffer, shape, dtype)`
 pub(crate) static HOST_ARRAY: Global = Global::new("lazyparam._host", "array");
-/// `_host.element(value, dtype)`
-pub(crate) static HOST_ELEMENT: Global = Global::new("lazyparam._host", "element");
 /// `_host.export(array, dtype, copy)`
 pub(crate) static HOST_EXPORT: Global = Global::new("lazyparam._host", "export");
 /// `devices.backend_of(device)`

@@ -12,12 +12,34 @@ use pyo3::types::{
 use super::Param;
 use crate::array::{Array, meta_of, owned_by};
 use crate::device::{Device, device_of};
+use crate::draw::Draw;
 use crate::dtype::dtype_of;
 use crate::errors::{Raise, shape_text};
 use crate::function::name_of;
 use crate::gate::Cx;
-use crate::init::{Draw, Init};
+use crate::init::Init;
 use crate::python;
+
+/// Axes by number, in ascending order; negative numbers count from the last.
+fn axes_of(py: Python<'_>, axes: &[isize], rank: usize) -> PyResult<Vec<usize>> {
+    let mut found = Vec::new();
+    for &axis in axes {
+        let counted = if axis < 0 { axis + rank as isize } else { axis };
+        match usize::try_from(counted) {
+            Ok(axis) if axis < rank && !found.contains(&axis) => found.push(axis),
+            _ => {
+                return Err(
+                    Raise::new("DeclarationError", "batch_axes are axes of the shape")
+                        .expected(format!("different numbers below {rank}"))
+                        .found(format!("{axes:?}"))
+                        .err(py),
+                );
+            }
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
 
 /// A parameter to look at, that nobody ever reads.
 pub(super) fn probe() -> Param {
@@ -33,8 +55,10 @@ pub(super) fn probe() -> Param {
 impl Param {
     #[new]
     #[pyo3(signature = (
-        shape, init = None, dtype = None, device = None, requires_grad = true, id = None
+        shape, init = None, dtype = None, device = None, requires_grad = true, id = None,
+        rng_name = None, batch_axes = Vec::new()
     ))]
+    #[allow(clippy::too_many_arguments)] // the arguments of the constructor
     fn declare(
         shape: &Bound<'_, PyAny>,
         init: Option<&Bound<'_, PyAny>>,
@@ -42,6 +66,8 @@ impl Param {
         device: Option<&Bound<'_, PyAny>>,
         requires_grad: bool,
         #[pyo3(from_py_with = id_of)] id: Option<u64>,
+        rng_name: Option<String>,
+        batch_axes: Vec<isize>,
     ) -> PyResult<Self> {
         let py = shape.py();
         let dims = shape_of(shape)?;
@@ -52,7 +78,8 @@ impl Param {
             None => Origin::Draw(Draw::Missing),
             Some(init) => match init.cast::<Init>() {
                 Ok(native) => {
-                    let draw = native.get().draw;
+                    let axes = axes_of(py, &batch_axes, dims.len())?;
+                    let draw = Draw::declared(native.get(), rng_name, axes)?;
                     draw.check(py, &dims, dtype)?;
                     Origin::Draw(draw)
                 }

@@ -8,9 +8,10 @@ use pyo3::types::PyTuple;
 
 use super::Param;
 use crate::device::Device;
+use crate::draw::Draw;
 use crate::function::name_of;
 use crate::gate::Cx;
-use crate::init::{Draw, Init};
+use crate::init::Init;
 
 #[pymethods]
 impl Param {
@@ -175,8 +176,9 @@ impl Param {
             }
             None | Some(Recipe::Derive { .. }) => return Ok("lazy: derived".to_owned()),
             Some(Recipe::Origin(Origin::Draw(Draw::Missing))) => "lazy: to be loaded".to_owned(),
-            Some(Recipe::Origin(Origin::Draw(draw))) => {
-                format!("lazy: {}", Init { draw: *draw }.__repr__(py)?)
+            Some(Recipe::Origin(Origin::Draw(Draw::Keyed(keyed)))) => {
+                let init = keyed.init.clone();
+                format!("lazy: {}", Init { init }.__repr__(py)?)
             }
             Some(Recipe::Origin(Origin::Read(read))) => {
                 let entry = read.store.entries().get(read.entry);

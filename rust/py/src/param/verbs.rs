@@ -2,13 +2,16 @@
 
 use lazyparam_core::Change;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::declare::{checked, shape_of};
 use super::{Param, mapper_step};
 use crate::array::Array;
 use crate::device::device_of;
+use crate::draw::{Draw, path_in, seed_in};
 use crate::dtype::dtype_of;
 use crate::gate::Cx;
+use crate::pickle::CopyMemo;
 
 #[pymethods]
 impl Param {
@@ -83,6 +86,23 @@ impl Param {
     /// The parameter with another wish to train. Clones keep theirs.
     fn set_requires_grad(&self, requires_grad: bool, py: Python<'_>) -> Self {
         self.next(self.core.set_requires_grad(requires_grad, Cx::new(py)))
+    }
+
+    /// The parameter with its native draw decided by `seed` and `path`; see ``Module.seed``. `memo`
+    /// is one dict for all parameters of a module: it keeps ties.
+    fn _seeded(
+        &self,
+        seed: &Bound<'_, PyAny>,
+        path: &Bound<'_, PyTuple>,
+        memo: &Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
+        let py = memo.py();
+        let (seed, path) = (seed_in(seed)?, path_in(path)?);
+        let redraw = |draw: &Draw| draw.seeded(seed, &path);
+        let core = CopyMemo::with(memo, |states| {
+            self.try_with(py, |_| self.core.redrawn(states, Cx::new(py), redraw))
+        })?;
+        Ok(self.next(core))
     }
 
     /// The parameter with what is attached to it folded in; here nothing is, so a clone.

@@ -1,0 +1,304 @@
+//! Draws: a native initialiser with the key that decides which values it gives.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lazyparam_bytes::fill::{Fill, Key, Part, Plan, Region, Target};
+use lazyparam_bytes::{Buffer, Dtype, fill};
+use pyo3::exceptions::{PyMemoryError, PyOSError};
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyString, PyTuple};
+
+use crate::errors::Raise;
+use crate::gate::{self, Cx};
+use crate::init::{Init, init_err};
+
+/// How long a fill goes on before signals are looked at.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Where a native value comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Draw {
+    /// Nowhere: it has to be loaded.
+    Missing,
+    /// An initialiser and a key.
+    Keyed(Arc<Keyed>),
+}
+
+/// What decides a value, whoever computes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Keyed {
+    pub(crate) init: fill::Init,
+    key: Key,
+    /// Takes the place of the path in the key.
+    name: Option<String>,
+    /// Axes along which independent parameters are stacked.
+    batch_axes: Vec<usize>,
+}
+
+impl Draw {
+    /// A draw of its own: the key is decided now, at the declaration.
+    pub(crate) fn declared(
+        init: &Init,
+        name: Option<String>,
+        batch_axes: Vec<usize>,
+    ) -> PyResult<Self> {
+        let mut seed = [0; 16];
+        if init.init.is_random() {
+            getrandom::fill(&mut seed).map_err(|error| PyOSError::new_err(error.to_string()))?;
+        }
+        Ok(Self::Keyed(Arc::new(Keyed {
+            init: init.init.clone(),
+            key: Key::new(u128::from_ne_bytes(seed), []),
+            name,
+            batch_axes,
+        })))
+    }
+
+    /// The same initialiser, its values decided by `seed`, and by `path` unless it has a name.
+    pub(crate) fn seeded(&self, seed: u128, path: &[Part]) -> Self {
+        match self {
+            Self::Missing => Self::Missing,
+            Self::Keyed(keyed) => Self::Keyed(Arc::new(Keyed {
+                key: match &keyed.name {
+                    Some(name) => Key::named(seed, name),
+                    None => Key::new(seed, path.iter().cloned()),
+                },
+                ..Keyed::clone(keyed)
+            })),
+        }
+    }
+
+    /// Refuse a declaration that could only fail when the value is needed.
+    pub(crate) fn check(&self, py: Python<'_>, dims: &[usize], dtype: Dtype) -> PyResult<()> {
+        match self {
+            Self::Missing => Ok(()),
+            Self::Keyed(keyed) => keyed.plan(py, dims, dtype, &Region::whole(dims)).map(drop),
+        }
+    }
+
+    /// The bytes of the planned value, written detached.
+    pub(crate) fn fill(&self, cx: Cx<'_>, dims: &[usize], dtype: Dtype) -> PyResult<Buffer> {
+        let py = cx.py;
+        let Self::Keyed(keyed) = self else {
+            return Err(Raise::new("InitError", "this parameter has no initialiser")
+                .remedy("Load a checkpoint before reading it, or declare it with init=...")
+                .err(py));
+        };
+        keyed.fill(cx, dims, dtype, &Region::whole(dims))
+    }
+}
+
+impl Keyed {
+    /// One box of a parameter of this shape.
+    fn fill(&self, cx: Cx<'_>, dims: &[usize], dtype: Dtype, region: &Region) -> PyResult<Buffer> {
+        let plan = self.plan(cx.py, dims, dtype, region)?;
+        gate::detached(cx.py, || filled(&plan, cx.threads))
+    }
+
+    fn plan(
+        &self,
+        py: Python<'_>,
+        dims: &[usize],
+        dtype: Dtype,
+        region: &Region,
+    ) -> PyResult<Plan> {
+        Plan::of_region(&self.init, &self.key, dims, dtype, &self.batch_axes, region)
+            .map_err(|error| init_err(py, &error))
+    }
+}
+
+/// The values of `plan`. Called detached; answers signals now and then.
+fn filled(plan: &Plan, threads: usize) -> PyResult<Buffer> {
+    let mut buffer = Buffer::zeroed(plan.bytes())
+        .map_err(|refused| PyMemoryError::new_err(refused.to_string()))?;
+    if plan.is_zeros() {
+        return Ok(buffer);
+    }
+    let fill = Fill::new(plan, Target::contiguous(buffer.as_mut_slice()))
+        .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+    let outcome = std::thread::scope(|scope| {
+        for _ in 1..threads.min(fill.chunks()) {
+            scope.spawn(|| fill.run());
+        }
+        let mut until = Instant::now() + SLICE;
+        while fill.step() {
+            if Instant::now() >= until {
+                if let Some(Err(error)) = gate::attached(|py| py.check_signals()) {
+                    fill.cancel();
+                    return Err(error);
+                }
+                until = Instant::now() + SLICE;
+            }
+        }
+        Ok(())
+    });
+    outcome.map(|()| buffer)
+}
+
+/// The identity of a draw: a seed, and the path of a parameter.
+///
+/// Equal keys give equal values, keys that differ anywhere give independent ones.
+///
+/// Args:
+///     seed: an int from 0 to 2**128 - 1.
+///     path: names (str) and places in lists (int) that lead to the parameter.
+#[pyclass(frozen, eq, hash, name = "Key", module = "lazyparam.init")]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PyKey {
+    key: Key,
+}
+
+#[pymethods]
+impl PyKey {
+    #[new]
+    #[pyo3(signature = (seed, *path))]
+    fn new(seed: &Bound<'_, PyAny>, path: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let key = Key::new(seed_in(seed)?, path_in(path)?);
+        Ok(Self { key })
+    }
+
+    /// The seed.
+    #[getter]
+    fn seed(&self) -> u128 {
+        self.key.seed()
+    }
+
+    /// The path.
+    #[getter]
+    fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        path_out(py, self.key.path())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let mut words = vec![self.seed().to_string()];
+        for part in self.path(py)? {
+            words.push(part.repr()?.to_string());
+        }
+        Ok(format!("Key({})", words.join(", ")))
+    }
+
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let py = slf.py();
+        let mut args = vec![slf.get().seed().into_pyobject(py)?.into_any()];
+        args.extend(slf.get().path(py)?.iter());
+        Ok((slf.get_type().into_any(), PyTuple::new(py, args)?))
+    }
+}
+
+/// A box of a parameter alone: the same bits as that slice of the whole. See ``lazyparam.init.fill``.
+#[pyfunction]
+#[pyo3(signature = (init, key, shape, dtype, start, extent, batch_axes, threads))]
+#[allow(clippy::too_many_arguments)] // the arguments of one Python function
+pub(crate) fn fill_box<'py>(
+    py: Python<'py>,
+    init: &Init,
+    key: &PyKey,
+    shape: Vec<usize>,
+    dtype: &Bound<'py, PyAny>,
+    start: Vec<usize>,
+    extent: Vec<usize>,
+    batch_axes: Vec<usize>,
+    threads: Option<usize>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let dtype = crate::dtype::dtype_of(dtype)?;
+    let keyed = Keyed {
+        init: init.init.clone(),
+        key: key.key.clone(),
+        name: None,
+        batch_axes,
+    };
+    let mut cx = Cx::new(py);
+    cx.threads = threads.unwrap_or(cx.threads).max(1);
+    let buffer = keyed.fill(cx, &shape, dtype, &Region::new(start, extent.clone()))?;
+    let buffer = Bound::new(
+        py,
+        crate::raw::Buffer::new(crate::raw::Memory::Owned(buffer)),
+    )?;
+    let extent = PyTuple::new(py, extent)?;
+    crate::python::HOST_ARRAY
+        .get(py)?
+        .call1((buffer, extent, dtype.name()))
+}
+
+/// A seed as Python has it.
+pub(crate) fn seed_in(seed: &Bound<'_, PyAny>) -> PyResult<u128> {
+    seed.extract().map_err(|_| {
+        Raise::new("DeclarationError", "a seed is a number")
+            .expected("an int from 0 to 2**128 - 1")
+            .found(
+                seed.repr()
+                    .map_or_else(|_| "?".to_owned(), |text| text.to_string()),
+            )
+            .err(seed.py())
+    })
+}
+
+/// A path as Python has it.
+pub(crate) fn path_in(path: &Bound<'_, PyTuple>) -> PyResult<Vec<Part>> {
+    path.iter()
+        .map(|part| {
+            if part.is_exact_instance_of::<PyInt>() {
+                return Ok(Part::Index(part.extract()?));
+            }
+            let name = part.cast::<PyString>().map_err(|_| {
+                Raise::new("DeclarationError", "a path consists of names and places")
+                    .expected("str or int")
+                    .found(part.get_type().to_string())
+                    .err(part.py())
+            })?;
+            Ok(Part::Name(name.to_str()?.to_owned()))
+        })
+        .collect()
+}
+
+fn path_out<'py>(py: Python<'py>, path: &[Part]) -> PyResult<Bound<'py, PyTuple>> {
+    let parts = path.iter().map(|part| match part {
+        Part::Index(index) => Ok(index.into_pyobject(py)?.into_any()),
+        Part::Name(name) => Ok(PyString::new(py, name).into_any()),
+    });
+    PyTuple::new(py, parts.collect::<PyResult<Vec<_>>>()?)
+}
+
+/// What pickle is told of a draw, and makes it from again.
+pub(crate) type DrawFields<'py> = (
+    Option<Bound<'py, Init>>,
+    u128,
+    Bound<'py, PyTuple>,
+    Option<String>,
+    Vec<usize>,
+);
+
+impl Draw {
+    pub(crate) fn out<'py>(&self, py: Python<'py>) -> PyResult<DrawFields<'py>> {
+        match self {
+            Self::Missing => Ok((None, 0, PyTuple::empty(py), None, Vec::new())),
+            Self::Keyed(keyed) => Ok((
+                Some(Bound::new(
+                    py,
+                    Init {
+                        init: keyed.init.clone(),
+                    },
+                )?),
+                keyed.key.seed(),
+                path_out(py, keyed.key.path())?,
+                keyed.name.clone(),
+                keyed.batch_axes.clone(),
+            )),
+        }
+    }
+
+    pub(crate) fn back((init, seed, path, name, batch_axes): DrawFields<'_>) -> PyResult<Self> {
+        let Some(init) = init else {
+            return Ok(Self::Missing);
+        };
+        Ok(Self::Keyed(Arc::new(Keyed {
+            init: init.get().init.clone(),
+            key: Key::new(seed, path_in(&path)?),
+            name,
+            batch_axes,
+        })))
+    }
+}
