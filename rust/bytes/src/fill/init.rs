@@ -346,11 +346,6 @@ impl Init {
             fans,
         }))
     }
-
-    /// Whether nothing has to be written into memory that is zero already.
-    pub fn is_zeros(&self) -> bool {
-        matches!(self.0, Rule::Zeros)
-    }
 }
 
 impl PartialEq for Init {

@@ -86,8 +86,8 @@ impl Plan {
         self.dtype
     }
 
-    /// Whether the values are what fresh memory holds already.
-    pub(crate) fn is_zeros(&self) -> bool {
+    /// Whether all bytes are zero, so that memory that is zero already needs no fill.
+    pub fn is_zeros(&self) -> bool {
         match &self.content {
             Content::Repeat(element) => element.iter().all(|&byte| byte == 0),
             _ => false,
