@@ -133,10 +133,18 @@ mod pages {
     pub(super) const MAP_FROM: usize = 1 << 20;
     /// Size and alignment of a huge page on x86-64, and on ARM with 4 KiB base pages.
     const HUGE_PAGE: usize = 2 << 20;
+    /// The end of a buffer gets a huge page of its own where that wastes no more than this: small pages take several
+    /// times as long to make, for the same bytes.
+    const SPARE: usize = 1 << 20;
 
     /// Maps `len` bytes from a huge-page boundary on; `None` when the system refuses.
     pub(super) fn map(len: usize) -> Option<Buffer> {
-        let mapped = len.checked_next_multiple_of(page_size())?;
+        let whole = len.checked_next_multiple_of(HUGE_PAGE)?;
+        let mapped = if whole - len <= SPARE {
+            whole
+        } else {
+            len.checked_next_multiple_of(page_size())?
+        };
         // The kernel promises only page alignment: map a huge page too much and give the ends back.
         let reserved = mapped.checked_add(HUGE_PAGE)?;
         // SAFETY: a fresh anonymous map at an address of the kernel's choice touches nobody's memory.

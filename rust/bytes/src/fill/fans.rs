@@ -56,6 +56,20 @@ impl Layout {
         &self.text
     }
 
+    /// What the axes of a weight with so many dimensions are. Where stacked axes are batch axes, they are no part of
+    /// the weight: then it is the layout without them.
+    pub(crate) fn of_rank(&self, rank: usize) -> Option<Vec<Axis>> {
+        let all: Vec<Axis> = self.axes().collect();
+        if all.len() == rank {
+            return Some(all);
+        }
+        let single = self
+            .axes()
+            .filter(|axis| *axis != Axis::Stack)
+            .collect::<Vec<_>>();
+        (single.len() == rank).then_some(single)
+    }
+
     /// What each axis is.
     pub fn axes(&self) -> impl ExactSizeIterator<Item = Axis> {
         // All letters are ASCII.
@@ -142,7 +156,7 @@ impl Fans {
             Some(layout) => layout,
             None => &self.assumed(shape)?,
         };
-        if layout.axes().len() != shape.len() {
+        let Some(axes) = layout.of_rank(shape.len()) else {
             return Err(InitError::new("the layout does not fit the shape")
                 .expecting(format!(
                     "{} dimensions, as in {:?}",
@@ -150,9 +164,9 @@ impl Fans {
                     layout.text
                 ))
                 .finding(format!("{shape:?}")));
-        }
+        };
         let (mut inputs, mut outputs, mut space) = (1, 1, 1_u64);
-        for (axis, &dim) in layout.axes().zip(shape) {
+        for (axis, &dim) in axes.into_iter().zip(shape) {
             match axis {
                 Axis::In => inputs = dim as u64,
                 Axis::Out => outputs = dim as u64,

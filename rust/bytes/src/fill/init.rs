@@ -354,11 +354,6 @@ impl Init {
             Rule::Zeros | Rule::Ones | Rule::Constant(_) | Rule::Eye | Rule::Dirac { .. }
         )
     }
-
-    /// Whether nothing has to be written into memory that is zero already.
-    pub fn is_zeros(&self) -> bool {
-        matches!(self.0, Rule::Zeros)
-    }
 }
 
 impl PartialEq for Init {

@@ -83,8 +83,19 @@ impl<'a> Fill<'a> {
             }
         };
         let offset = check_strides(plan.shape(), offset, strides, bytes.len() / size)?;
+        Ok(Self::checked(plan, bytes, offset, strides, isa))
+    }
+
+    /// The strides have been checked.
+    fn checked(
+        plan: &'a Plan,
+        bytes: &'a mut [u8],
+        offset: isize,
+        strides: &[isize],
+        isa: Isa,
+    ) -> Self {
         let walk = Walk::new(&plan.shape, &plan.batch_axes, &plan.region, offset, strides);
-        Ok(Self {
+        Self {
             plan,
             work: Work::new(plan, &walk),
             walk,
@@ -93,7 +104,7 @@ impl<'a> Fill<'a> {
             next: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
             cancelled: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Fills one chunk: a fraction of a millisecond for most. False when none is left or it was cancelled.
@@ -173,10 +184,10 @@ impl<'a> Fill<'a> {
 /// The values of a plan, in C order, computed by this many threads.
 pub fn fill(plan: &Plan, threads: usize) -> Result<Buffer, OutOfMemory> {
     let mut buffer = Buffer::zeroed(plan.bytes())?;
-    if !plan.is_zeros()
-        && let Ok(fill) = Fill::new(plan, Target::contiguous(buffer.as_mut_slice()))
-    {
-        fill.run_on(threads);
+    // Fresh memory is zero already.
+    if !plan.is_zeros() {
+        let strides = plan.c_strides();
+        Fill::checked(plan, buffer.as_mut_slice(), 0, &strides, Isa::detect()).run_on(threads);
     }
     Ok(buffer)
 }

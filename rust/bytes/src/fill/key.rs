@@ -22,6 +22,12 @@ impl From<i64> for Part {
     }
 }
 
+impl From<i32> for Part {
+    fn from(index: i32) -> Self {
+        Self::Index(i64::from(index))
+    }
+}
+
 impl From<&str> for Part {
     fn from(name: &str) -> Self {
         Self::Name(name.to_owned())

@@ -86,7 +86,7 @@ impl Plan {
         self.dtype
     }
 
-    /// Whether the values are what fresh memory holds already.
+    /// Whether all bytes are zero, so that memory that is zero already needs no fill.
     pub fn is_zeros(&self) -> bool {
         match &self.content {
             Content::Repeat(element) => element.iter().all(|&byte| byte == 0),

@@ -246,7 +246,8 @@ impl Walk {
 impl Dim {
     /// Whether `outer` goes on where this one ends, in the slice and in the target.
     fn is_continued_by(&self, outer: Dim) -> bool {
-        outer.index_step == self.index_step * self.len as u64
-            && outer.offset_step == self.offset_step * self.len as isize
+        // Where the box is empty, strides are whatever the caller gave.
+        let end = self.offset_step.checked_mul(self.len as isize);
+        outer.index_step == self.index_step * self.len as u64 && end == Some(outer.offset_step)
     }
 }

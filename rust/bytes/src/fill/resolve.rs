@@ -219,7 +219,11 @@ fn scaled(family: Family, scale: f64, spread: Spread, fan: f64) -> Distribution 
 /// The layout of a weight with at least two dimensions, `"OI"` where there are just two.
 fn layout_for(shape: &[usize], layout: Option<&Layout>) -> Result<Vec<Axis>, InitError> {
     let axes: Vec<Axis> = match layout {
-        Some(layout) => layout.axes().collect(),
+        Some(layout) => layout.of_rank(shape.len()).ok_or_else(|| {
+            InitError::new("the layout does not fit the shape")
+                .expecting(format!("{} dimensions", layout.axes().len()))
+                .finding(format!("{shape:?}"))
+        })?,
         None if shape.len() == 2 => vec![Axis::Out, Axis::In],
         None => {
             return Err(
@@ -230,15 +234,10 @@ fn layout_for(shape: &[usize], layout: Option<&Layout>) -> Result<Vec<Axis>, Ini
             );
         }
     };
-    if axes.len() != shape.len() {
-        return Err(InitError::new("the layout does not fit the shape")
-            .expecting(format!("{} dimensions", axes.len()))
-            .finding(format!("{shape:?}")));
-    }
     if axes.contains(&Axis::Stack) {
         return Err(InitError::new("this initialiser has no stacked axis")
             .expecting("a layout without E")
-            .curing("Name the axis in batch_axes, and the others in the layout"));
+            .curing("Name the axis in batch_axes"));
     }
     Ok(axes)
 }

@@ -4,8 +4,9 @@ mod accuracy;
 
 use super::content::Content;
 use super::cut::Cut;
-use super::law::{Draw, DrawWide, Inverse, Normal};
+use super::law::{Bounds, Draw, DrawWide, Inverse, Normal, Within};
 use super::simd::{Isa, Simd, Task};
+use super::special::{exp, upper_tail};
 use super::{Distribution, Init, kernel, law};
 use crate::dtype::Dtype;
 
@@ -227,6 +228,46 @@ fn truncated_normals_are_finite_and_near_their_interval_before_they_are_put_on_i
             assert!(
                 *z >= low - slack && *z <= high + slack,
                 "{z} for {low} {high}"
+            );
+        }
+    }
+}
+
+/// All words that come near a bound, one after the other.
+#[test]
+fn the_bounds_of_a_truncated_normal_are_no_more_probable_than_their_neighbours() {
+    let grid = |first: u32| -> Vec<[u32; 4]> {
+        (0..1 << 15)
+            .map(|k| [0, 1, 2, 3].map(|w| first.wrapping_add(4 * k + w)))
+            .collect()
+    };
+    for (cut, [low, high]) in cuts().into_iter().zip(INTERVALS).take(6) {
+        let bounds = Bounds {
+            low: low as f32,
+            high: high as f32,
+        };
+        let law = Within(Inverse(cut.narrowed(), STANDARD), bounds);
+        // The smallest and the largest words.
+        for (words, bound) in [(grid(0), low), (grid(0_u32.wrapping_sub(1 << 17)), high)] {
+            let numbers = Isa::detect().run(Narrow { law, words: &words });
+            let at_bound = numbers
+                .as_flattened()
+                .iter()
+                .filter(|z| f64::from(**z) == bound)
+                .count();
+            let probability = at_bound as f64 / 2_f64.powi(32);
+            // Twice what a step of `f32` has by its width and the density there.
+            let density = exp(bound * bound / -2.0) / std::f64::consts::TAU.sqrt();
+            let mass = if low > 0.0 {
+                upper_tail(low) - upper_tail(high)
+            } else {
+                upper_tail(-high) - upper_tail(-low)
+            };
+            let step = f64::from((bound as f32).abs().next_up()) - bound.abs();
+            let limit = 2.0 * step * density / mass;
+            assert!(
+                probability < limit || bound.is_infinite(),
+                "{bound} in {low} {high}: {probability:e}"
             );
         }
     }

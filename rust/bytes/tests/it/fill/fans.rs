@@ -1,7 +1,11 @@
 //! Fans and gains, against the conventions of other libraries.
 
 use lazyparam_bytes::Dtype;
-use lazyparam_bytes::fill::{Compat, Distribution, Fans, Init, Layout, Mode, Nonlinearity, Spread};
+use lazyparam_bytes::fill::{
+    Compat, Distribution, Fans, Init, Layout, Mode, Nonlinearity, Number, Plan, Spread,
+};
+
+use super::support::key;
 
 fn by(layout: &str, groups: usize) -> Fans {
     Fans {
@@ -199,6 +203,26 @@ fn fans_come_from_the_global_shape_and_leave_batch_axes_out() {
     let init = Init::xavier_normal(1.0, Fans::default()).unwrap();
     assert!(init.check(&[8, 64, 128], Dtype::F32, &[]).is_err());
     assert!(init.check(&[8, 64, 128], Dtype::F32, &[0]).is_ok());
+    // The layout may name the batch axis or leave it out.
+    for layout in ["EOI", "OI"] {
+        let init = Init::orthogonal(1.0, Some(Layout::new(layout).unwrap())).unwrap();
+        assert!(init.check(&[8, 64, 128], Dtype::F32, &[0]).is_ok());
+        assert!(init.check(&[8, 64, 128], Dtype::F32, &[]).is_err());
+    }
+    assert_eq!(by("EIO", 1).count(&[64, 128]).unwrap(), (64, 128));
+}
+
+#[test]
+fn plans_say_whether_fresh_memory_will_do() {
+    let zeros = |init: Init| {
+        Plan::new(&init, &key(0), &[3], Dtype::F32)
+            .unwrap()
+            .is_zeros()
+    };
+    assert!(zeros(Init::zeros()));
+    assert!(zeros(Init::constant(Number::Float(0.0))));
+    assert!(!zeros(Init::constant(Number::Float(-0.0))));
+    assert!(!zeros(Init::ones()));
 }
 
 #[test]

@@ -95,6 +95,26 @@ fn neighbours_are_uncorrelated_at_every_distance_that_the_layout_of_blocks_sugge
     }
 }
 
+/// The two halves of a pair are sixteen elements apart.
+#[test]
+fn pairs_have_an_exponential_squared_radius_and_a_uniform_angle() {
+    let sample = values(
+        &whole(&standard_normal(), &key(16), &[MILLION], Dtype::F32),
+        Dtype::F32,
+    );
+    let pairs = || {
+        let (groups, _) = sample.as_chunks::<32>();
+        groups
+            .iter()
+            .flat_map(|half| (0..16).map(|lane| (half[lane], half[lane + 16])))
+    };
+    let radii = pairs().map(|(x, y)| x * x + y * y).collect();
+    assert!(kolmogorov(radii, |square| 1.0 - (-square / 2.0).exp()) < 2.2);
+    let angles = pairs().map(|(x, y)| y.atan2(x)).collect();
+    let turn = std::f64::consts::TAU;
+    assert!(kolmogorov(angles, |angle| angle / turn + 0.5) < 2.2);
+}
+
 #[test]
 fn tails_of_normal_draws_are_as_heavy_as_they_should_be() {
     let mut beyond = [0_f64; 2];

@@ -1,7 +1,7 @@
 //! Targets of any layout and at any address get the same values, and nothing else is touched.
 
 use lazyparam_bytes::Dtype;
-use lazyparam_bytes::fill::{Fill, Init, Plan, Target};
+use lazyparam_bytes::fill::{Fill, Init, Plan, Region, Target, fill};
 use proptest::prelude::*;
 
 use super::support::{key, standard_normal, whole};
@@ -69,6 +69,42 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Wide enough that such targets are filled in tiles.
+    #[test]
+    fn boxes_of_stacked_matrices_in_fortran_order_are_those_in_c_order_transposed(
+        stack in 1_usize..4,
+        rows in 1_usize..80,
+        cols in 64_usize..600,
+        start in (0_usize..70, 0_usize..130),
+        batched in any::<bool>(),
+        dtype in prop::sample::select(vec![Dtype::F32, Dtype::BF16, Dtype::F64]),
+    ) {
+        let shape = [5, 150, 730];
+        let region = Region::new([1, start.0, start.1], [stack, rows, cols]);
+        let axes: &[usize] = if batched { &[0] } else { &[] };
+        let plan = Plan::of_region(&standard_normal(), &key(9), &shape, dtype, axes, &region).unwrap();
+        let expected = fill(&plan, 1).unwrap();
+        let mut bytes = vec![0; plan.bytes()];
+        let strides = [1, stack as isize, (stack * rows) as isize];
+        let by_rows = [(rows * cols) as isize, 1, rows as isize];
+        let size = dtype.size();
+        for strides in [strides, by_rows] {
+            let fill = Fill::new(&plan, Target::strided(&mut bytes, 0, &strides)).unwrap();
+            fill.run();
+            prop_assert!(fill.is_done());
+            drop(fill);
+            for (number, value) in expected.as_slice().chunks_exact(size).enumerate() {
+                let at = [number / cols / rows, number / cols % rows, number % cols];
+                let offset: isize = at.iter().zip(strides).map(|(at, step)| *at as isize * step).sum();
+                prop_assert_eq!(&bytes[offset as usize * size..][..size], value);
+            }
+        }
+    }
+}
+
 #[test]
 fn an_array_in_fortran_order_has_the_same_values_transposed() {
     let shape = [300, 500];
@@ -126,6 +162,11 @@ fn empty_parameters_and_scalars_are_filled_too() {
         assert!(whole(&standard_normal(), &key(0), shape, Dtype::F32).is_empty());
     }
     assert_eq!(whole(&standard_normal(), &key(0), &[], Dtype::F64).len(), 8);
+    let plan = Plan::new(&standard_normal(), &key(0), &[3, 0], Dtype::F32).unwrap();
+    let strides = [isize::MAX, isize::MIN];
+    let fill = Fill::new(&plan, Target::strided(&mut [], 7, &strides)).unwrap();
+    fill.run();
+    assert!(fill.is_done());
     for init in [
         Init::orthogonal(1.0, None).unwrap(),
         Init::sparse(0.5, 1.0).unwrap(),
