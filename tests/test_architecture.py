@@ -17,7 +17,7 @@ FLOORS = [
     {"_core", "errors"},
     {"backends", "_host"},
     {"backends._numpy"},
-    {"devices", "init", "once", "_awaiting", "_tree", "_progress"},
+    {"cells", "devices", "init", "_awaiting", "_tree", "_progress"},
     {"sources"},
     {"visitors", "display", "drafts", "records"},
     {"plans"},

@@ -136,3 +136,70 @@ def test_many_forks_beside_busy_threads_all_read() -> None:
 """
     done = files.run_python(textwrap.dedent(PRELUDE) + textwrap.dedent(code))
     assert done.returncode == 0, done.stderr
+
+
+def test_one_who_forks_in_a_factory_finishes_beside_threads_that_give_up_waiting() -> None:
+    """They touch the bell of its turn while they are detached; the child must not need that one."""
+    code = """
+    is_child = False
+    def factory():
+        global is_child
+        for reader in readers:
+            reader.start()
+        time.sleep(0.05)
+        for _ in range(100):
+            child = os.fork()
+            if child == 0:
+                is_child = True
+                return 1
+            wait_until(lambda: os.waitpid(child, os.WNOHANG)[0])
+        return 2
+
+    cell = lp.Lazy(factory)
+    stop = False
+    def read():
+        while not stop:
+            try:
+                cell.get(timeout=0)
+            except TimeoutError:
+                pass
+
+    readers = [threading.Thread(target=read, daemon=True) for _ in range(4)]
+    value = cell.get()
+    if is_child:
+        os._exit(0)
+    stop = True
+    assert value == 2
+    for reader in readers:
+        reader.join()
+"""
+    done = files.run_python(textwrap.dedent(PRELUDE) + textwrap.dedent(code))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_child_forked_while_the_interpreter_ends_goes_on() -> None:
+    """The thread that ends it has not come along, so there is nothing to stay out of."""
+    code = """
+    is_child = False
+    def factory():
+        global is_child
+        time.sleep(0.3)
+        child = os.fork()
+        if child == 0:
+            is_child = True
+        else:
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            print(codes, flush=True)
+        return 1
+
+    codes = []
+    def body():
+        lp.Lazy(factory).get()
+        if is_child:
+            os._exit(lp.Lazy(lambda: 7).get())
+
+    threading.Thread(target=body, daemon=True).start()
+    time.sleep(0.1)
+"""
+    done = files.run_python(textwrap.dedent(PRELUDE) + textwrap.dedent(code), timeout=30)
+    assert done.stdout.strip() == "[7]", done.stderr

@@ -6,7 +6,9 @@ import asyncio
 import contextvars
 import functools
 import gc
+import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
@@ -267,3 +269,68 @@ def test_the_factory_sees_the_context_of_one_who_awaits() -> None:
         return await cell.aget()
 
     assert asyncio.run(main()) == "mine"
+
+
+def test_a_factory_that_raises_stop_iteration_ends_the_wait() -> None:
+    """A future cannot hold a StopIteration; a coroutine turns it into a RuntimeError itself."""
+    cell: lp.Lazy[int] = lp.Lazy(lambda: next(iter(())))
+
+    async def twice() -> None:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await asyncio.wait_for(cell.aget(), 30)
+
+    asyncio.run(twice())
+    with pytest.raises(StopIteration):
+        cell.get()
+
+
+def test_a_deadlock_through_a_loop_that_a_factory_runs_is_an_error() -> None:
+    outer: lp.Lazy[int] = lp.Lazy(lambda: asyncio.run(wait_for_inner()))
+    inner: lp.Lazy[int] = lp.Lazy(lambda: outer.value + 1)
+
+    async def wait_for_inner() -> int:
+        return await inner.aget()
+
+    with pytest.raises(lp.LazyCycleError):
+        outer.get()
+    assert not outer.is_ready
+    assert not inner.is_ready
+
+
+def test_a_loop_that_is_closed_meanwhile_is_let_go_of() -> None:
+    gate = threading.Event()
+    cell: lp.Lazy[int] = lp.Lazy(lambda: gate.wait(30))
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(cell.aget())
+    loop.run_until_complete(asyncio.sleep(0.05))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(task)
+    reference = weakref.ref(loop)
+    gate.set()
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+    del loop, task
+    gc.collect()
+    assert reference() is None
+
+
+def test_an_error_is_let_go_of_with_those_who_awaited_it() -> None:
+    class Big:
+        """Something that a frame of the factory holds."""
+
+    def factory() -> None:
+        big = Big()
+        references.append(weakref.ref(big))
+        raise Boom
+
+    references: list[weakref.ref[Big]] = []
+
+    async def fails() -> None:
+        with pytest.raises(Boom):
+            await lp.Lazy(factory).aget()
+
+    asyncio.run(fails())
+    gc.collect()
+    assert [reference() for reference in references] == [None]

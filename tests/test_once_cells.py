@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import pickle
 import sys
+import textwrap
 import time
 from types import MemberDescriptorType
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import lazyparam as lp
+from tests import checkpoint_files as files
 from tests.helpers import race
 from tests.once_forms import (
     CELLS,
@@ -390,3 +392,22 @@ def test_a_cell_is_cheap_to_make_and_to_forget() -> None:
     assert not any(cell.is_ready for cell in cells)
     boxes = [ONCE_CELL(list), LAZY_GET(list)]
     assert [made() for made in boxes] == [[], []]
+
+
+@pytest.mark.parametrize("gone", ["lazyparam._core", "lazyparam"])
+def test_a_second_import_leaves_the_classes_as_they_are(gone: str) -> None:
+    """Tools that reload, and interpreters in one process: the classes are the process's."""
+    code = f"""
+    import sys
+    import lazyparam as lp
+    before = lp.Lazy(lambda: 1)
+    for name in [name for name in sys.modules if name.startswith({gone!r})]:
+        del sys.modules[name]
+    import lazyparam, lazyparam._core
+    for Lazy in (lp.Lazy, lazyparam.Lazy):
+        assert Lazy(lambda: 2).value == Lazy(lambda: 2).get() == Lazy(lambda: 2).get(timeout=9) == 2
+    assert before.get() == before.value == 1
+    assert lazyparam.Param(2, lazyparam.init.ones()).val().tolist() == [1, 1]
+    """
+    done = files.run_python(textwrap.dedent(code))
+    assert done.returncode == 0, done.stderr

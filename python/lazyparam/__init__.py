@@ -2,6 +2,7 @@
 
 from . import init
 from ._core import Device, Lazy, OnceCell, Param, ParamMapper, Plan, __version__
+from .cells import Once, lazy, once
 from .devices import device
 from .display import Summary, summary
 from .drafts import Draft
@@ -26,7 +27,6 @@ from .errors import (
     UnsetError,
 )
 from .module import Module
-from .once import Once, lazy, once
 from .plans import LoadPlan
 from .visitors import ModuleMapper, ModuleVisitor
 

@@ -181,13 +181,17 @@ impl Drop for Helping {
 /// To be called in a child process by the one thread it has, the one that forked.
 ///
 /// Turns of threads that have not come along will never end, so they are forgotten, and their
-/// cells are empty; a turn of this thread (it forked in an initialiser) goes on. Whoever forks
-/// sees to it that no other thread is changing the graph: under Python, threads do so only while
-/// they are attached, and one that forks is attached alone.
+/// cells are empty; a turn of this thread (it forked in an initialiser) goes on. Nobody waits for it
+/// here, and its bell may have been locked by a thread that did: it gets a new one if need be.
+/// Whoever forks sees to it that no other thread is changing the graph: under Python, threads do so
+/// only while they are attached, and one that forks is attached alone.
 pub fn after_fork_in_child() {
     let me = sync::thread_number();
     let mut graph = sync::lock(&GRAPH);
     graph.running.retain(|_, turn| turn.owner == me);
+    for turn in graph.running.values_mut() {
+        turn.bell = None;
+    }
     graph.held.retain(|thread, _| *thread == me);
     graph.waiting.clear();
     graph.helping.clear();

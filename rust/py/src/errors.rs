@@ -101,9 +101,12 @@ impl Failure {
 
     /// The exception, which says `what` it is that another thread is still making.
     pub(crate) fn into_err_of(self, py: Python<'_>, what: &dyn Named) -> PyErr {
-        match (self, what.label()) {
-            (Self::TimedOut, Some(what)) => timed_out(&format!("the value of {what}")),
-            (failure, _) => failure.into_err(py),
+        match self {
+            Self::TimedOut => match what.label() {
+                Some(what) => timed_out(&format!("the value of {what}")),
+                None => timed_out("this value"),
+            },
+            failure => failure.into_err(py),
         }
     }
 }
@@ -134,8 +137,8 @@ fn fault_err(py: Python<'_>, fault: Fault) -> PyErr {
     match fault {
         Fault::Cycle(cycle) => Raise::new("LazyCycleError", cycle.to_string())
             .remedy(
-                "An initialiser may read other values, never its own; greenlets of one thread \
-                 count as one.",
+                "An initialiser may read other values, never its own; signal handlers, destructors and \
+                 greenlets of one thread count as that thread.",
             )
             .build(py, Some(&cycle.cells))
             .unwrap_or_else(|error| error),

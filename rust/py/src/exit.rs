@@ -112,4 +112,9 @@ fn leave(py: Python<'_>) {
 /// In a forked child: only this thread has come along.
 pub(crate) fn after_fork_in_child() {
     INSIDE.store(usize::from(DEPTH.get() > 0), Ordering::SeqCst);
+    if is_left_behind() {
+        // The thread that was ending the interpreter has not come along, so it goes on.
+        LAST.store(0, Ordering::SeqCst);
+        GONE.store(false, Ordering::SeqCst);
+    }
 }

@@ -26,6 +26,28 @@ pub(crate) fn name_of(function: &Bound<'_, PyAny>) -> String {
     name.unwrap_or_else(|_| "?".to_owned())
 }
 
+/// What a function is called in messages that may be about several: a lambda by its line, too.
+pub(crate) fn whereabouts_of(function: &Bound<'_, PyAny>) -> String {
+    let name = name_of(function);
+    if !name.ends_with("<lambda>") {
+        return name;
+    }
+    let place = || -> PyResult<String> {
+        let code = function.getattr("__code__")?;
+        let file: String = code.getattr("co_filename")?.extract()?;
+        let file = file
+            .rsplit(['/', '\\'])
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        Ok(format!(
+            "{name}, {file}:{}",
+            code.getattr("co_firstlineno")?
+        ))
+    };
+    place().unwrap_or_else(|_| name.clone())
+}
+
 /// `function`, if pickle can find it again by name or knows how to pickle it.
 pub(crate) fn picklable<'py>(
     function: &Bound<'py, PyAny>,
@@ -41,8 +63,8 @@ pub(crate) fn picklable<'py>(
         format!("the {what} {name} cannot be pickled"),
     )
     .remedy(
-        "Use one of lazyparam.init, a function at the top level of a module, or an object \
-             with __call__; or read the value first.",
+        "Use a function at the top level of a module, or an object with __call__ (for \
+             parameters there is lazyparam.init); or read the value first.",
     );
     let raise = match path {
         Some(path) => raise.path(path),
@@ -65,13 +87,14 @@ pub(crate) fn usable(function: &Bound<'_, PyAny>) -> PyResult<()> {
     if function.is_callable() {
         return Ok(());
     }
-    Err(Raise::new(
-        "LazyTypeError",
-        "a factory is a function that makes the value",
+    Err(
+        Raise::new("LazyTypeError", "what makes the value is a function")
+            .found(function.get_type().name()?.to_string())
+            .remedy(
+                "A value that is there already needs none: Lazy.of(value), OnceCell.set(value).",
+            )
+            .err(function.py()),
     )
-    .found(function.get_type().name()?.to_string())
-    .remedy("Wrap a value that is there already: Lazy.of(value).")
-    .err(function.py()))
 }
 
 /// The flags of the code of `function`.

@@ -105,8 +105,8 @@ impl Patience for Cx<'_> {
     fn poll(&mut self) -> Result<(), Failure> {
         self.py.check_signals()?;
         exit::refuse_to_wait()?;
-        let stopped = STOPPED.with_borrow(|flag| flag.as_ref().map(Arc::clone));
-        if stopped.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+        let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
+        if STOPPED.with_borrow(|flag| flag.as_ref().is_some_and(is_set)) {
             return Err(PyKeyboardInterrupt::new_err("initialize() was stopped").into());
         }
         match self.deadline {

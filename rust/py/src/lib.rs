@@ -53,7 +53,7 @@ mod _core {
     use crate::initialize::initialize;
     #[pymodule_export]
     use crate::once::{
-        Lazy, LazyAttribute, OnceCell, rebuild_attribute, rebuild_cell, rebuild_lazy,
+        Lazy, LazyAttribute, OnceCell, rebuild_attribute, rebuild_cell, rebuild_lazy, thread_number,
     };
     #[pymodule_export]
     use crate::param::Param;

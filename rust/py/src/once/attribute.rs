@@ -26,9 +26,7 @@ pub(crate) struct LazyAttribute {
     names: OnceLock<Names>,
     /// The slot of the class that declares the attribute, if it has it.
     member: OnceLock<Member>,
-    /// The class that declares the attribute without a slot.
-    slotless: OnceLock<Py<PyType>>,
-    /// Whether some subclass has a lazy attribute of the same name.
+    /// Whether some class has another lazy attribute before this one.
     is_overridden: AtomicBool,
 }
 
@@ -36,6 +34,8 @@ pub(crate) struct LazyAttribute {
 struct Names {
     attribute: Py<PyString>,
     slot: Py<PyString>,
+    /// The slot as it stands in the source.
+    written: String,
 }
 
 /// Where an instance keeps the value.
@@ -60,17 +60,27 @@ impl LazyAttribute {
         })
     }
 
-    /// The names, which are those by `name` if there were none yet.
-    fn called(&self, name: &Bound<'_, PyString>) -> &Names {
-        self.names.get_or_init(|| {
-            let py = name.py();
-            let slot = match &self.slot {
-                Some(slot) => slot.clone_ref(py),
-                None => PyString::new(py, &format!("_{name}")).unbind(),
+    /// The names, which are those by `name` in `owner` if there were none yet.
+    fn called(&self, name: &Bound<'_, PyString>, owner: Option<&str>) -> PyResult<&Names> {
+        let py = name.py();
+        if self.names.get().is_none() {
+            let written = match &self.slot {
+                Some(slot) => slot.bind(py).to_str()?.to_owned(),
+                None => format!("_{}", name.to_str()?),
             };
-            let attribute = name.clone().unbind();
-            Names { attribute, slot }
-        })
+            // As Python does with what is written in `__slots__`.
+            let is_mangled = written.starts_with("__") && !written.ends_with("__");
+            let slot = match owner.map(|owner| owner.trim_start_matches('_')) {
+                Some(owner) if is_mangled && !owner.is_empty() => format!("_{owner}{written}"),
+                _ => written.clone(),
+            };
+            let _ = self.names.set(Names {
+                attribute: name.clone().unbind(),
+                slot: PyString::new(py, &slot).unbind(),
+                written,
+            });
+        }
+        self.names(py)
     }
 
     /// The slot of `instance`'s class by which the attribute was declared.
@@ -86,41 +96,73 @@ impl LazyAttribute {
         if let Some(member) = self.declared(instance) {
             return Ok(Home::Declared(member));
         }
+        // A slot that was not asked for, and is another class's, may be there for something else:
+        // it is used only where there is no other place.
+        if self.slot.is_none() && raw::dict_of(instance)?.is_some() {
+            return Ok(Home::Dict);
+        }
         let kind = instance.get_type();
-        // Most are read on the class that declares them, and need not ask for a slot twice.
-        let is_slotless = self.slotless.get().is_some_and(|owner| kind.is(owner));
-        if !is_slotless
-            && let Some(member) = kind.getattr_opt(&names.slot)?.as_ref().and_then(Member::of)
+        if let Some(member) = kind.getattr_opt(&names.slot)?.as_ref().and_then(Member::of)
+            && member.is_in(instance)
         {
             return Ok(Home::Found(member));
         }
         if raw::dict_of(instance)?.is_some() {
             return Ok(Home::Dict);
         }
-        let problem = format!("{} has no room for its value", self.label(names, &kind));
+        let raise = Raise::new(
+            "LazyTypeError",
+            format!("{} has no room for its value", self.label(names, &kind)),
+        );
+        if instance.is_instance_of::<PyType>() {
+            return Err(raise
+                .remedy("Values cannot be kept in classes; use `once`, or a Lazy.")
+                .err(instance.py()));
+        }
         let remedy = format!(
-            "Add {:?} to the __slots__ of {}, or give it a __dict__.",
-            names.slot.to_string(),
+            "Add {:?} to the __slots__ of {}, or give it a __dict__. Where the slots are those of \
+             a dataclass or of attrs, declare the slot in a base class.",
+            names.written,
             kind.name()?
         );
-        Err(Raise::new("LazyTypeError", problem)
-            .remedy(remedy)
-            .err(instance.py()))
+        Err(raise.remedy(remedy).err(instance.py()))
     }
 
     /// Whether `instance`'s class has another lazy attribute under the name. Then this one was
     /// asked for by way of `super()`, and its value, which is not that of the attribute, must not
     /// be seen where that is looked for.
     fn gives_way(&self, names: &Names, instance: &Bound<'_, PyAny>) -> PyResult<bool> {
-        if !self.is_overridden.load(Ordering::Relaxed) {
+        let kind = instance.get_type();
+        let Some(found) = kind.getattr_opt(&names.attribute)? else {
+            return Ok(false);
+        };
+        if let Ok(other) = found.cast::<Self>() {
+            return Ok(!ptr::eq(other.get(), self));
+        }
+        if Member::of(&found).is_none() {
             return Ok(false);
         }
-        let found = instance.get_type().getattr_opt(&names.attribute)?;
-        Ok(found.is_some_and(|found| match found.cast::<Self>() {
-            Ok(other) => !ptr::eq(other.get(), self),
-            // Another one in a slot, if not this one.
-            Err(_) => self.slot.is_none() && Member::of(&found).is_some(),
-        }))
+        // One in a slot: this one's own, or another's.
+        let mine = match self.slot {
+            Some(_) => kind.getattr_opt(&names.slot)?,
+            None => None,
+        };
+        Ok(!mine.is_some_and(|mine| mine.is(&found)))
+    }
+
+    /// Have those that this one overrides look twice before they take what is in a slot for theirs.
+    fn warn_overridden(&self, names: &Names, kind: &Bound<'_, PyType>) -> PyResult<()> {
+        let py = kind.py();
+        for class in kind.mro() {
+            let body = class.getattr(intern!(py, "__dict__"))?;
+            let below = body.call_method1(intern!(py, "get"), (&names.attribute,))?;
+            if let Ok(below) = below.cast::<Self>()
+                && !ptr::eq(below.get(), self)
+            {
+                below.get().is_overridden.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(())
     }
 
     fn label(&self, names: &Names, kind: &Bound<'_, PyType>) -> String {
@@ -134,6 +176,9 @@ impl LazyAttribute {
         let this = slf.get();
         let names = this.names(py)?;
         let home = this.home(names, instance)?;
+        if matches!(home, Home::Declared(_) | Home::Found(_)) {
+            this.warn_overridden(names, &instance.get_type())?;
+        }
         let _inside = Inside::enter(py);
         let name = Name {
             attribute: this,
@@ -234,7 +279,6 @@ impl LazyAttribute {
             slot,
             names: OnceLock::new(),
             member: OnceLock::new(),
-            slotless: OnceLock::new(),
             is_overridden: AtomicBool::new(false),
         })
     }
@@ -246,7 +290,8 @@ impl LazyAttribute {
         name: &Bound<'py, PyString>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = owner.py();
-        let names = self.called(name);
+        let owner_name = owner.name()?;
+        let names = self.called(name, Some(owner_name.to_str()?))?;
         if !names.attribute.bind(py).as_any().eq(name)? {
             let problem = "one lazy attribute cannot have two names";
             return Err(Raise::new("LazyTypeError", problem)
@@ -254,17 +299,16 @@ impl LazyAttribute {
                 .found(name.to_string())
                 .err(py));
         }
-        for base in owner.mro().iter().skip(1) {
-            let body = base.getattr(intern!(py, "__dict__"))?;
-            let below = body.call_method1(intern!(py, "get"), (name,))?;
-            if let Ok(below) = below.cast::<Self>() {
-                below.get().is_overridden.store(true, Ordering::Relaxed);
+        let found = match self.slot {
+            Some(_) => owner.getattr_opt(&names.slot)?,
+            None => {
+                let body = owner.getattr(intern!(py, "__dict__"))?;
+                let slot = body.call_method1(intern!(py, "get"), (&names.slot,))?;
+                (!slot.is_none()).then_some(slot)
             }
-        }
-        let found = owner.getattr_opt(&names.slot)?;
+        };
         let Some((found, member)) = found.and_then(|it| Some((it.clone(), Member::of(&it)?)))
         else {
-            let _ = self.slotless.set(owner.clone().unbind());
             return Ok(None);
         };
         // A class made anew with slots, as dataclasses are, comes here a second time.
@@ -315,7 +359,6 @@ impl LazyAttribute {
         if let Some(member) = self.member.get() {
             member.visit(&visit)?;
         }
-        visit.call(self.slotless.get())?;
         visit.call(&self.function)
     }
 }
@@ -333,7 +376,10 @@ pub(crate) fn rebuild_attribute<'py>(
     keywords.set_item("slot", slot)?;
     let attribute = class_.call((function,), Some(&keywords))?;
     if let Some(name) = name {
-        attribute.cast::<LazyAttribute>()?.get().called(&name);
+        attribute
+            .cast::<LazyAttribute>()?
+            .get()
+            .called(&name, None)?;
     }
     Ok(attribute)
 }

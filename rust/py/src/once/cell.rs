@@ -79,7 +79,7 @@ impl OnceCell {
         match outcome {
             Ok(_) if is_mine => Ok(()),
             Ok(_) => Err(Raise::new("AlreadySetError", "the cell has a value")
-                .remedy("A OnceCell is set once; get_or_init takes what is there.")
+                .remedy("It is set once; get_or_init takes what is there.")
                 .err(py)),
             Err(failure) => Err(failure.into_err_of(py, &name)),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use lazyparam_core::{Fault, Slot as _};
+use lazyparam_core::{Fault, Helping, Slot as _, this_thread};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
@@ -170,6 +170,13 @@ impl Lazy {
         python::AGET.get(slf.py())?.call1((slf,))
     }
 
+    /// `get`, on a thread that works for the thread `caller` (see `thread_number`): if that one is
+    /// making a value itself, a wait that leads back to it is seen.
+    fn _get_for(&self, py: Python<'_>, caller: u64) -> PyResult<Py<PyAny>> {
+        let _helping = (caller != this_thread()).then(|| Helping::of(caller));
+        self.force(Cx::new(py))
+    }
+
     /// What is asked for attributes that are not there: the value, as long as there is none.
     fn _missing(slf: &Bound<'_, Self>, name: &str) -> PyResult<Py<PyAny>> {
         if name == "value" {
@@ -248,6 +255,12 @@ impl Lazy {
         self.retire();
         self.slot().clear();
     }
+}
+
+/// This thread's own number, for those who work for it.
+#[pyfunction]
+pub(crate) fn thread_number() -> u64 {
+    this_thread()
 }
 
 /// A cell with nothing in it, which pickle then fills.

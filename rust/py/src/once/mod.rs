@@ -6,7 +6,7 @@ mod lazy;
 
 pub(crate) use attribute::{LazyAttribute, rebuild_attribute};
 pub(crate) use cell::{OnceCell, rebuild_cell};
-pub(crate) use lazy::{Lazy, rebuild_lazy};
+pub(crate) use lazy::{Lazy, rebuild_lazy, thread_number};
 
 use lazyparam_core::{Label, Named};
 use pyo3::prelude::*;
@@ -42,7 +42,9 @@ struct Name<'a, 'py> {
 impl Named for Name<'_, '_> {
     fn label(&self) -> Label {
         Some(match self.factory {
-            Some(factory) => format!("{}({})", self.class, function::name_of(factory)).into(),
+            Some(factory) => {
+                format!("{}({})", self.class, function::whereabouts_of(factory)).into()
+            }
             None => self.class.into(),
         })
     }

@@ -31,11 +31,15 @@ pub(crate) fn open_to_reads<T: PyClass>(
 ) -> PyResult<()> {
     let py = probe.py();
     let class = probe.as_any().get_type();
+    let attribute = name.to_string_lossy();
+    if class.hasattr(&*attribute)? {
+        // Classes belong to the process, and this module may be made a second time.
+        return Ok(());
+    }
     let offset = slot.address() - probe.as_ptr() as usize;
     let target = class.as_type_ptr();
     let descriptor = if py.version_info() >= (3, 12) {
         class.setattr("__getattr__", class.getattr(FALLBACK)?)?;
-        class.delattr(FALLBACK)?;
         // It has to outlive the class, which lives as long as the process.
         let member = Box::leak(Box::new(ffi::PyMemberDef {
             name: name.as_ptr(),
@@ -60,7 +64,7 @@ pub(crate) fn open_to_reads<T: PyClass>(
     };
     // SAFETY: both functions give a new reference, or null and an exception.
     let descriptor = unsafe { Bound::from_owned_ptr_or_err(py, descriptor)? };
-    class.setattr(name.to_string_lossy().as_ref(), descriptor)
+    class.setattr(&*attribute, descriptor)
 }
 
 /// What the getter of Python 3.11 goes by.

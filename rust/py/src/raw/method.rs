@@ -26,6 +26,10 @@ pub(crate) trait Ready: PyClass<Frozen = True> + Sync {
 /// the method that PyO3 has made.
 pub(crate) fn open_to_calls<T: Ready>(py: Python<'_>) -> PyResult<()> {
     let class = py.get_type::<T>();
+    if class.hasattr(T::WHOLE)? {
+        // Classes belong to the process, and this module may be made a second time.
+        return Ok(());
+    }
     let whole = class.getattr(T::METHOD)?;
     let signature: String = whole.getattr("__text_signature__")?.extract()?;
     let doc: String = whole.getattr("__doc__")?.extract()?;

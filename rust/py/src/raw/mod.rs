@@ -14,8 +14,9 @@ pub(crate) use slot::Slot;
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::PyDict;
 
 /// Whether `object` is the only reference to what it refers to.
 pub(crate) fn is_sole(object: &Bound<'_, PyAny>) -> bool {
@@ -23,21 +24,20 @@ pub(crate) fn is_sole(object: &Bound<'_, PyAny>) -> bool {
     unsafe { ffi::Py_REFCNT(object.as_ptr()) == 1 }
 }
 
-/// The `__dict__` that `object` keeps its attributes in, if it has one; no code of its class runs.
+/// The `__dict__` of `object`, if it keeps its attributes in one.
+///
+/// A `__getattr__` of its class, which might tell of somebody else's, is not asked.
 pub(crate) fn dict_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
-    if object.is_instance_of::<PyType>() {
-        // Classes are not to be written to behind the interpreter's back.
-        return Ok(None);
-    }
     let py = object.py();
     // SAFETY: `object` is a live reference, and the thread is attached; the result is a new
     // reference, or null and an exception.
-    let dict = unsafe {
-        let dict = ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut());
-        Bound::from_owned_ptr_or_err(py, dict)
+    let own = unsafe {
+        let own = ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut());
+        Bound::from_owned_ptr_or_err(py, own)
     };
-    match dict {
-        Ok(dict) => Ok(dict.cast_into().ok()),
+    match own {
+        // What the class says: `threading.local` has a dict for each thread.
+        Ok(_) => Ok(object.getattr(intern!(py, "__dict__"))?.cast_into().ok()),
         Err(error) if error.is_instance_of::<PyAttributeError>(py) => Ok(None),
         Err(error) => Err(error),
     }

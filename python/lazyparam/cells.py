@@ -51,6 +51,14 @@ class lazy(LazyAttribute[_T_co]):  # noqa: N801 - a decorator, like functools.ca
     def __init__(self, function: Callable[[Any], _T_co], /, *, slot: str | None = None) -> None:
         functools.update_wrapper(self, function)  # type: ignore[arg-type]
         self._slot = slot
+        self._member: MemberDescriptorType | None = None
+
+    if TYPE_CHECKING:
+        __name__: str
+        __wrapped__: Callable[[Any], _T_co]
+
+        # There is none, so that the value in a ``__dict__`` is found first; assigning works.
+        def __set__(self, instance: object, value: _T_co) -> None: ...  # type: ignore[misc]
 
     @staticmethod
     def in_slot(slot: str, /) -> Callable[[Callable[[Any], _T]], lazy[_T]]:
@@ -73,22 +81,42 @@ class lazy(LazyAttribute[_T_co]):  # noqa: N801 - a decorator, like functools.ca
             >>> Model().weights
             [1, 2]
         """
+        if not isinstance(slot, str) or not slot.isidentifier():
+            raise LazyTypeError(
+                "in_slot takes the name of a slot",
+                expected='@lazy.in_slot("_name")',
+                found=repr(slot),
+            )
         return functools.partial(lazy, slot=slot)
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Called by Python for each class that declares the attribute in its body."""
-        member = super().__set_name__(owner, name)
-        if self._slot is not None and member is not None:
-            attributes = _first_reads(owner)
-            for other, attribute in attributes.items():
-                if other != name and attribute._slot == self._slot:
+        member = self._member = super().__set_name__(owner, name)
+        if member is not None:
+            self._refuse_shared(owner, name)
+        elif self._slot is not None and owner.__dict__.get("__slots__"):
+            raise LazyTypeError(
+                f"{owner.__qualname__} has no slot for its {name}",
+                expected=f"{self._slot} in its __slots__, or in those of a base class",
+                found=str(owner.__dict__["__slots__"]),
+            )
+        # An abstract one stays what it is, so that the class is seen to be abstract.
+        is_abstract = getattr(self, "__isabstractmethod__", False)
+        if self._slot is not None and member is not None and not is_abstract:
+            setattr(owner, name, member)
+            _first_reads(owner)[name] = self
+
+    def _refuse_shared(self, owner: type, name: str) -> None:
+        for kind in owner.__mro__:
+            placed = getattr(kind.__dict__.get("__getattr__"), "lazy_attributes", {})
+            for other, attribute in [*vars(kind).items(), *placed.items()]:
+                is_lazy = isinstance(attribute, lazy) and attribute is not self
+                if is_lazy and other != name and attribute._member is self._member:
                     raise LazyTypeError(
                         "two lazy attributes cannot be kept in one slot",
                         expected=f"a slot for {name} alone",
-                        found=f"{self._slot}, which is that of {other}",
+                        found=f"{self._slot or f'_{name}'}, which is that of {other}",
                     )
-            setattr(owner, name, member)
-            attributes[name] = self
 
 
 def _first_reads(owner: type) -> dict[str, lazy[Any]]:
@@ -150,6 +178,7 @@ class Once(Generic[_T]):
     if TYPE_CHECKING:
         __name__: str
         __qualname__: str
+        __wrapped__: Callable[[], _T]
 
 
 def once(function: Callable[[], _T], /) -> Once[_T]:
