@@ -94,7 +94,7 @@ def test_whatever_gives_ints_is_a_shape(shape: Any, wanted: tuple[int, ...]) -> 
 
 def test_a_shape_that_is_too_large_for_this_machine_is_a_memory_error_when_it_is_needed() -> None:
     param = lp.Param((1 << 40, 1 << 18), lp.init.ones(), dtype="uint8")
-    with pytest.raises(MemoryError, match="no room for"):
+    with pytest.raises(MemoryError, match="no memory for another"):
         param.val()
     assert not param.is_initialized
 
@@ -206,7 +206,7 @@ MISFITS = [
     ("float32", 1j),
     ("complex64", 1e39),
     ("bfloat16", 1e39),
-    ("float8_e4m3fn", 449),
+    ("float8_e4m3fn", 465),  # up to 464 rounds to 448, the largest,
     ("float6_e2m3fn", 8),
     ("int32", 1j),
 ]

@@ -1,5 +1,20 @@
 //! What can be wrong with an initialiser or with where it is to be used, as whole sentences.
 
+/// A shape as Python writes it.
+pub(crate) fn tuple(shape: &[usize]) -> String {
+    match shape {
+        [dim] => format!("({dim},)"),
+        _ => format!(
+            "({})",
+            shape
+                .iter()
+                .map(usize::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+    }
+}
+
 /// An initialiser that cannot be made, or cannot be used for this parameter.
 ///
 /// The message says what is wrong, what was expected and found, and what to do.

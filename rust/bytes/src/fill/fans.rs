@@ -1,6 +1,6 @@
 //! Fans: how many inputs feed one output of a layer, and how many outputs one input feeds.
 
-use super::error::InitError;
+use super::error::{InitError, tuple};
 
 /// What one axis of a weight counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -163,7 +163,7 @@ impl Fans {
                     layout.axes().len(),
                     layout.text
                 ))
-                .finding(format!("{shape:?}")));
+                .finding(tuple(shape)));
         };
         let (mut inputs, mut outputs, mut space) = (1, 1, 1_u64);
         for (axis, &dim) in axes.into_iter().zip(shape) {
@@ -183,7 +183,7 @@ impl Fans {
         if groups == 0 || *all_groups % groups != 0 {
             return Err(InitError::new("the features do not divide into the groups")
                 .expecting(format!("a multiple of {groups}"))
-                .finding(format!("{all_groups} in {shape:?}")));
+                .finding(format!("{all_groups} in {}", tuple(shape))));
         }
         *all_groups /= groups;
         Ok((inputs.saturating_mul(space), outputs.saturating_mul(space)))
@@ -199,8 +199,11 @@ impl Fans {
         if shape.len() == 2 {
             return Layout::new("OI");
         }
-        let error = InitError::new("the fans of this shape are not known")
-            .finding(format!("{} dimensions, {shape:?}", shape.len()));
+        let error = InitError::new("the fans of this shape are not known").finding(format!(
+            "{} dimensions, {}",
+            shape.len(),
+            tuple(shape)
+        ));
         Err(if shape.len() < 2 {
             error
                 .expecting("a weight with an output and an input axis")
@@ -218,7 +221,7 @@ fn torch(shape: &[usize]) -> Result<(u64, u64), InitError> {
     let &[first, second, ref rest @ ..] = shape else {
         return Err(InitError::new("the fans of this shape are not known")
             .expecting("two or more dimensions")
-            .finding(format!("{shape:?}"))
+            .finding(tuple(shape))
             .curing("Give the fan itself: for a bias, the fan_in of its weight"));
     };
     let field = rest

@@ -87,8 +87,13 @@ impl Number {
             }
         };
         bytes.ok_or_else(|| {
-            InitError::new("this dtype does not have the constant")
-                .expecting(format!("a number that {} has", dtype.name()))
+            let name = dtype.name();
+            if self.parts() == (0.0, 0.0) {
+                return InitError::new(format!("{name} has no zero"))
+                    .curing("Use ones, or a dtype that has one");
+            }
+            InitError::new(format!("the constant does not fit {name}"))
+                .expecting(format!("a number that {name} has"))
                 .finding(self.text())
         })
     }

@@ -2,7 +2,7 @@
 
 use super::content::Content;
 use super::env::at_default;
-use super::error::InitError;
+use super::error::{InitError, tuple};
 use super::init::Init;
 use super::key::Key;
 use super::region::{Region, without};
@@ -48,13 +48,13 @@ impl Plan {
         if shape.len() > MAX_RANK || elements(&slice).is_none() || !shape.iter().all(indexable) {
             return Err(InitError::new("this shape is too large")
                 .expecting(format!("up to 2^63 elements and {MAX_RANK} dimensions"))
-                .finding(format!("{shape:?}")));
+                .finding(tuple(shape)));
         }
         let Some(bytes) = checked_len(region.shape(), dtype) else {
             return Err(
                 InitError::new("a tensor of this shape does not fit into memory").finding(format!(
-                    "{:?} of {}",
-                    region.shape(),
+                    "{} of {}",
+                    tuple(region.shape()),
                     dtype.name()
                 )),
             );

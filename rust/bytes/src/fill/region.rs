@@ -1,6 +1,6 @@
 //! Boxes of a parameter, and walking through one: from element to element of a target with strides.
 
-use super::error::InitError;
+use super::error::{InitError, tuple};
 
 /// A box of a parameter: the part of it that a shard holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +44,7 @@ impl Region {
             return Ok(());
         }
         Err(InitError::new("the box is not inside the parameter")
-            .expecting(format!("a part of {shape:?}"))
+            .expecting(format!("a part of {}", tuple(shape)))
             .finding(format!("start {:?}, shape {:?}", self.start, self.shape)))
     }
 }
@@ -54,7 +54,7 @@ pub(crate) fn without(shape: &[usize], batch_axes: &[usize]) -> Result<Vec<usize
     let sorted = batch_axes.windows(2).all(|pair| pair[0] < pair[1]);
     if !sorted || batch_axes.last().is_some_and(|&axis| axis >= shape.len()) {
         return Err(InitError::new("these are no batch axes")
-            .expecting(format!("ascending axes of {shape:?}"))
+            .expecting(format!("ascending axes of {}", tuple(shape)))
             .finding(format!("{batch_axes:?}")));
     }
     let kept = |axis: &usize| !batch_axes.contains(axis);

@@ -1,7 +1,7 @@
 //! From an initialiser and a shape to a distribution with numbers.
 
 use super::content::Content;
-use super::error::InitError;
+use super::error::{InitError, tuple};
 use super::fans::{Axis, Layout};
 use super::init::{Family, Init, Rule, Spread};
 use super::number::Number;
@@ -183,7 +183,7 @@ fn matrix(what: &str, shape: &[usize]) -> Result<(usize, usize), InitError> {
         [rows, cols] => Ok((rows, cols)),
         _ => Err(InitError::new(format!("{what} has two dimensions"))
             .expecting("a shape (rows, columns)")
-            .finding(format!("{shape:?}"))),
+            .finding(tuple(shape))),
     }
 }
 
@@ -222,14 +222,14 @@ fn layout_for(shape: &[usize], layout: Option<&Layout>) -> Result<Vec<Axis>, Ini
         Some(layout) => layout.of_rank(shape.len()).ok_or_else(|| {
             InitError::new("the layout does not fit the shape")
                 .expecting(format!("{} dimensions", layout.axes().len()))
-                .finding(format!("{shape:?}"))
+                .finding(tuple(shape))
         })?,
         None if shape.len() == 2 => vec![Axis::Out, Axis::In],
         None => {
             return Err(
                 InitError::new("what the axes of this shape are is not known")
                     .expecting("a layout, unless there are two dimensions")
-                    .finding(format!("{} dimensions, {shape:?}", shape.len()))
+                    .finding(format!("{} dimensions, {}", shape.len(), tuple(shape)))
                     .curing("Say what the axes are: layout=\"OIHW\", \"HWIO\" ..."),
             );
         }
@@ -259,7 +259,7 @@ fn dirac(shape: &[usize], layout: Option<&Layout>, groups: usize) -> Result<Ones
         return Err(
             InitError::new("the output features do not divide into the groups")
                 .expecting(format!("a multiple of {groups}"))
-                .finding(format!("{outputs} in {shape:?}")),
+                .finding(format!("{outputs} in {}", tuple(shape))),
         );
     }
     let per_group = (outputs / groups) as u64;
