@@ -386,3 +386,48 @@ def test_any_number_of_threads_gives_the_same_bits(init: lp.init.Init) -> None:
     for threads in range(2, 17):
         assert bits(fill(init, Key(9, "w"), (301, 467), threads=threads)) == bits(one)
     assert bits(fill(init, Key(9, "w"), (301, 467))) == bits(one)
+
+
+# ---- boxes and shapes that make no sense ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "box"),
+    [
+        (3, np.s_[0:2, 0:2]),
+        ((3, 4), np.s_[0:2]),
+        ((3, 4), np.s_[0:2, 1]),
+        ((3, 4), np.s_[0:2, ...]),
+        ((3, 4), np.s_[::2, :]),
+        ((3, 4), np.s_[::-1, :]),
+        ((), np.s_[0:1]),
+    ],
+    ids=repr,
+)
+def test_a_box_has_one_slice_for_each_axis(shape: Any, box: Any) -> None:
+    with pytest.raises(lp.DeclarationError, match="one slice for each axis"):
+        fill(lp.init.normal(), Key(1), shape, box=box)
+
+
+@pytest.mark.parametrize("box", [np.s_[2:], np.s_[:-1], np.s_[1:100], np.s_[7:3], np.s_[-4:-2]])
+def test_slices_mean_what_they_mean_in_numpy(box: slice) -> None:
+    whole = fill(lp.init.normal(), Key(1), 5)
+    assert bits(fill(lp.init.normal(), Key(1), 5, box=box)) == bits(whole[box])
+
+
+@pytest.mark.parametrize("shape", [-1, (2, -1), 2**63, (2**40, 2**40)], ids=repr)
+def test_a_shape_that_makes_no_sense_cannot_be_filled(shape: Any) -> None:
+    with pytest.raises(lp.DeclarationError):
+        fill(lp.init.normal(), Key(1), shape)
+
+
+def test_a_shape_that_is_too_large_for_this_machine_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError, match="no memory"):
+        fill(lp.init.normal(), Key(1), 2**60)
+
+
+def test_what_is_filled_is_read_only() -> None:
+    value = fill(lp.init.normal(), Key(1), (2, 3))
+    assert not value.flags.writeable
+    assert value.flags.c_contiguous
+    assert fill(lp.init.normal(), Key(1), ()).shape == ()

@@ -116,9 +116,7 @@ def normal(mean: float = 0.0, std: float = 1.0) -> Init:
     return Init("normal", mean=mean, std=std)
 
 
-def trunc_normal(
-    mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0
-) -> Init:
+def trunc_normal(mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0) -> Init:
     """Normal, conditioned on [low, high], by its inverse distribution function.
 
     The bounds are in the units of the values, not of `std`, and may be infinite; `mean` and `std`
@@ -146,7 +144,10 @@ def kaiming_uniform(
         mode: which fan.
         nonlinearity: what follows the layer; gives the gain, as in PyTorch.
         a: slope for negative inputs, of ``"leaky_relu"``.
-        layout, groups, compat, fan: see the module.
+        layout: which axis is which, one letter for each.
+        groups: groups of a convolution.
+        compat: ``"torch"`` counts fans as PyTorch does.
+        fan: the fan itself, instead of a count.
     """
     gain = gain_of(nonlinearity, a)
     return Init(
@@ -192,9 +193,7 @@ def xavier_uniform(
     fan: int | None = None,
 ) -> Init:
     """Uniform on ±gain · √(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
-    return Init(
-        "xavier_uniform", gain=gain, layout=layout, groups=groups, compat=compat, fan=fan
-    )
+    return Init("xavier_uniform", gain=gain, layout=layout, groups=groups, compat=compat, fan=fan)
 
 
 def xavier_normal(
@@ -273,7 +272,7 @@ def fill(
     key: Key,
     shape: int | Sequence[int],
     dtype: Any = "float32",
-    box: Sequence[slice] | None = None,
+    box: slice | Sequence[slice] | None = None,
     *,
     batch_axes: Sequence[int] = (),
     threads: int | None = None,
@@ -306,8 +305,14 @@ def fill(
     True
     """
     extents = [index(extent) for extent in (shape if isinstance(shape, Sequence) else [shape])]
+    if any(extent < 0 for extent in extents):
+        raise DeclarationError("an extent is negative", found=str(tuple(extents)))
+    if isinstance(box, slice):  # numpy.s_ of a single one
+        box = [box]
     slices = [slice(None)] * len(extents) if box is None else list(box)
-    if len(slices) != len(extents) or any(part.step not in (None, 1) for part in slices):
+    if len(slices) != len(extents) or not all(
+        isinstance(part, slice) and part.step in (None, 1) for part in slices
+    ):
         raise DeclarationError(
             "a box has one slice for each axis, without steps",
             expected=f"{len(extents)} slices",
@@ -316,6 +321,12 @@ def fill(
     ends = [part.indices(extent)[:2] for part, extent in zip(slices, extents, strict=True)]
     start = [first for first, _ in ends]
     extent = [max(0, last - first) for first, last in ends]
-    axes = sorted(axis % len(extents) if extents else axis for axis in batch_axes)
+    axes = sorted(axis + len(extents) if axis < 0 else axis for axis in map(index, batch_axes))
+    if any(axis not in range(len(extents)) for axis in axes):
+        raise DeclarationError(
+            "batch_axes are axes of the shape",
+            expected=f"different numbers below {len(extents)}",
+            found=str(list(batch_axes)),
+        )
     array: np.ndarray[Any, Any] = fill_box(init, key, extents, dtype, start, extent, axes, threads)
     return array

@@ -148,9 +148,7 @@ class Module(_tree.Branch, metaclass=_Named):
         True
         """
         parts, memo = _tree.parts(self), {}  # type: ignore[var-annotated]
-        return _tree.rebuild(
-            self, lambda path, param: param._seeded(seed, parts[path], memo)
-        )
+        return _tree.rebuild(self, lambda path, param: param._seeded(seed, parts[path], memo))
 
     def valid(self) -> Self:
         """The module for validation: read untracked; what is to be trained stays on record."""
