@@ -184,6 +184,7 @@ def test_a_new_process_gives_the_same_bits() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.thread_unsafe(reason="forks while other threads run")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_process_gives_the_same_bits() -> None:
     """B56, for an unseeded model too: its keys are decided at the declaration."""
