@@ -1,4 +1,4 @@
-"""Native initialisers: time for each element; torch, NumPy and the write limit take turns with them."""
+"""Native initialisers: time for each element, in turns with torch, NumPy and the write limit."""
 
 from __future__ import annotations
 
