@@ -86,7 +86,7 @@ def laws(count: int, few: int, width: int) -> list[Law]:
             lp.init.kaiming_uniform(),
             rows,
             std=BOUND / math.sqrt(3),
-            most=BOUND,
+            most=BOUND * (1 + 1e-6),
             limits=(0.4, 0.5),
         ),
         Law("normal", lp.init.normal(), rows, std=1, most=6.56, limits=(0.2, 0.28)),

@@ -106,8 +106,10 @@ impl Drop for Leaving<'_> {
 }
 
 impl Crew<'_> {
-    /// One thread's part; when nothing is left for it, others may have a helper instead. Attached once: reading and filling let go of the interpreter, and each
-    /// attachment of a thread of our own costs as much as a small tensor.
+    /// One thread's part; when nothing is left for it, others may have a helper in its place.
+    ///
+    /// Attached once: reading and filling let go of the interpreter, and each attachment of a thread
+    /// of our own costs as much as a small tensor.
     fn work(&self, helpers: usize) {
         let _leaving = Leaving(self);
         exit::work_for(self.caller);
