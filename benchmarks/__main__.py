@@ -9,12 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import declare, heartbeat, load, once, small, table, views
+from . import declare, heartbeat, init, initialize, load, once, small, table, views
 from .harness import Scale
 
 ALL = {
     module.__name__.rpartition(".")[2]: module
-    for module in (load, views, small, heartbeat, declare, once)
+    for module in (load, views, small, heartbeat, declare, once, init, initialize)
 }
 
 
@@ -48,7 +48,8 @@ def main() -> None:
     print(table.markdown(rows) if args.markdown else table.plain(rows))
     print(
         "\nMedians over rounds that take turns (least – most); ratios are medians round by round. "
-        "Of `once`, the best of many short rounds that take turns, and the ratios of those."
+        "Of `once` and `init`, the best of many short rounds that take turns, and the ratios of "
+        "those."
     )
     if args.quick:
         print("A trial with small sizes: it shows that all works, not how fast.")

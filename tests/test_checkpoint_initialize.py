@@ -93,6 +93,43 @@ def test_progress_is_told_of_the_bytes_done_and_ends_at_all_of_them() -> None:
     assert len(told) > 1, "it is told on the way, too"
 
 
+def test_progress_moves_while_one_large_parameter_is_drawn() -> None:
+    told: list[int] = []
+    # Some tenths of a second of arithmetic, in little memory.
+    model = Stack(1, lp.init.orthogonal(), (3072, 3072))
+    model.initialize(threads=1, progress=lambda done, _: told.append(done))
+    assert told == sorted(told)
+    assert told[-1] == model.of[0].nbytes
+    assert any(0 < done < told[-1] for done in told)
+
+
+def test_progress_never_counts_more_than_a_derived_parameter_has() -> None:
+    told: list[int] = []
+    model = lp.Module()
+    model.small = lp.Param((4096, 1024), lp.init.normal()).init_mapper(
+        lambda a: a.astype("float16"), dtype="float16"
+    )
+    model.initialize(threads=1, progress=lambda done, _: told.append(done))
+    assert told[-1] == max(told) == 2 * 4096 * 1024
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+def test_threads_without_a_parameter_of_their_own_help_with_a_large_one(threads: int) -> None:
+    """That they do shows in the benchmarks; here, that nothing depends on it."""
+    model = lp.Module()
+    model.bias = lp.Param(3, lp.init.normal())
+    model.weight = lp.Param((3000, 1000), lp.init.normal())
+    model.scale = lp.Param(5, lp.init.normal())
+    model = model.seed(7)
+    told: list[int] = []
+    model.initialize(threads=threads, progress=lambda done, _: told.append(done))
+    assert told[-1] == 4 * 3_000_008
+    key = lp.init.Key(7, "weight")
+    assert np.array_equal(
+        model.weight.value, lp.init.fill(lp.init.normal(), key, (3000, 1000), threads=1)
+    )
+
+
 def test_an_error_in_progress_stops_and_comes_out() -> None:
     init = Counting(seconds=0.02)
 

@@ -12,9 +12,13 @@ use pyo3::types::{PyInt, PyString, PyTuple};
 use crate::errors::Raise;
 use crate::gate::{self, Cx};
 use crate::init::{Init, init_err};
+use crate::team::Desk;
 
 /// How long a fill goes on before signals are looked at.
 const SLICE: Duration = Duration::from_millis(50);
+
+/// With fewer bytes left, a thread costs more than it saves.
+const WORTH_A_THREAD: usize = 1 << 20;
 
 /// Where a native value comes from.
 #[derive(Clone, Debug)]
@@ -93,7 +97,8 @@ impl Keyed {
     /// One box of a parameter of this shape.
     fn fill(&self, cx: Cx<'_>, dims: &[usize], dtype: Dtype, region: &Region) -> PyResult<Buffer> {
         let plan = self.plan(cx.py, dims, dtype, region)?;
-        gate::detached(cx.py, || filled(&plan, cx.threads))
+        let (threads, desk) = (cx.threads, cx.desk);
+        gate::detached(cx.py, || filled(&plan, threads, desk))
     }
 
     fn plan(
@@ -109,7 +114,9 @@ impl Keyed {
 }
 
 /// The values of `plan`. Called detached; answers signals now and then.
-fn filled(plan: &Plan, threads: usize) -> PyResult<Buffer> {
+///
+/// Threads that `initialize` needs no longer for other parameters join in.
+fn filled(plan: &Plan, threads: usize, desk: Option<&Desk<'_>>) -> PyResult<Buffer> {
     let mut buffer = Buffer::zeroed(plan.bytes())
         .map_err(|refused| PyMemoryError::new_err(refused.to_string()))?;
     if plan.is_zeros() {
@@ -123,6 +130,18 @@ fn filled(plan: &Plan, threads: usize) -> PyResult<Buffer> {
         }
         let mut until = Instant::now() + SLICE;
         while fill.step() {
+            if let Some(desk) = desk {
+                let done = fill.done();
+                desk.tell(done);
+                if fill.bytes() - done >= WORTH_A_THREAD && desk.team.take() {
+                    let help = || {
+                        fill.run();
+                        desk.team.free(1);
+                    };
+                    // Where the system refuses, this thread does it alone.
+                    let _ = std::thread::Builder::new().spawn_scoped(scope, help);
+                }
+            }
             if Instant::now() >= until {
                 if let Some(Err(error)) = gate::attached(|py| py.check_signals()) {
                     fill.cancel();

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 
 use crate::errors::Failure;
 use crate::exit;
+use crate::team::Desk;
 
 /// How long a wait goes on before signals and clocks are looked at.
 const SLICE: Duration = Duration::from_millis(50);
@@ -24,6 +25,8 @@ pub(crate) struct Cx<'py> {
     pub(crate) deadline: Option<Instant>,
     /// How many threads may read or fill one large tensor.
     pub(crate) threads: usize,
+    /// Where this thread works beside others for `initialize`, if it does.
+    pub(crate) desk: Option<&'py Desk<'py>>,
 }
 
 impl<'py> Cx<'py> {
@@ -33,6 +36,7 @@ impl<'py> Cx<'py> {
             py,
             deadline: None,
             threads: processors(),
+            desk: None,
         }
     }
 

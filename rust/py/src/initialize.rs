@@ -11,6 +11,7 @@ use crate::errors::Raise;
 use crate::exit;
 use crate::gate::{self, Cx};
 use crate::param::Param;
+use crate::team::{Desk, Team};
 
 /// How often the caller looks at signals and reports progress.
 const TICK: Duration = Duration::from_millis(50);
@@ -24,7 +25,7 @@ struct Crew<'a> {
     /// The thread that waits for the others.
     caller: u64,
     next: AtomicUsize,
-    bytes: AtomicUsize,
+    team: Team,
     stopped: Arc<AtomicBool>,
     /// How many threads still work, and the first error.
     outcome: Mutex<(usize, Option<PyErr>)>,
@@ -58,17 +59,18 @@ pub(crate) fn initialize(
         },
     };
     let workers = threads.min(params.len());
+    // Threads that are not needed side by side help with large tensors.
+    let helpers = (threads / workers.max(1)).clamp(1, processors);
+    let spare = threads.min(processors).saturating_sub(workers * helpers);
     let crew = Crew {
         params: &params,
         caller: this_thread(),
         next: AtomicUsize::new(0),
-        bytes: AtomicUsize::new(0),
+        team: Team::new(spare),
         stopped: Arc::new(AtomicBool::new(false)),
         outcome: Mutex::new((workers, None)),
         changed: Condvar::new(),
     };
-    // Threads that are not needed side by side help with large tensors.
-    let helpers = (threads / workers.max(1)).clamp(1, processors);
     gate::detached(py, || {
         std::thread::scope(|scope| {
             for _ in 0..workers {
@@ -104,34 +106,39 @@ impl Drop for Leaving<'_> {
 }
 
 impl Crew<'_> {
-    /// One thread's part. Attached once: reading and filling let go of the interpreter, and each
-    /// attachment of a thread of our own costs as much as a small tensor.
+    /// One thread's part; when nothing is left for it, others may have a helper in its place.
+    ///
+    /// Attached once: reading and filling let go of the interpreter, and each attachment of a thread
+    /// of our own costs as much as a small tensor.
     fn work(&self, helpers: usize) {
         let _leaving = Leaving(self);
         exit::work_for(self.caller);
         gate::heed(self.stopped.clone());
         let done = gate::attached(|py| {
             let _helping = Helping::of(self.caller);
-            let cx = Cx {
-                threads: helpers,
-                ..Cx::new(py)
-            };
-            self.make(cx).unwrap_or_else(|error| self.stop(Some(error)));
+            self.make(py, helpers)
+                .unwrap_or_else(|error| self.stop(Some(error)));
         });
+        self.team.free(helpers);
         if done.is_none() {
             self.stop(None);
         }
     }
 
     /// The next parameter, until there is none or somebody says stop.
-    fn make(&self, cx: Cx<'_>) -> PyResult<()> {
+    fn make(&self, py: Python<'_>, helpers: usize) -> PyResult<()> {
         while !self.stopped.load(Ordering::Relaxed) {
             let Some(param) = self.params.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
                 break;
             };
-            param.get().force(cx)?;
-            self.bytes
-                .fetch_add(param.get().byte_len(), Ordering::Relaxed);
+            let param = param.get();
+            let desk = Desk::new(&self.team, param.byte_len());
+            param.force(Cx {
+                threads: helpers,
+                desk: Some(&desk),
+                ..Cx::new(py)
+            })?;
+            desk.finish();
         }
         Ok(())
     }
@@ -168,7 +175,7 @@ impl Crew<'_> {
                 .unwrap_or_else(PoisonError::into_inner);
             let working = outcome.0 > 0;
             drop(outcome);
-            let bytes = self.bytes.load(Ordering::Relaxed);
+            let bytes = self.team.done();
             let told = gate::attached(|py| {
                 py.check_signals()
                     .and_then(|()| match report {

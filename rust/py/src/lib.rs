@@ -22,6 +22,7 @@ mod pickle;
 mod plan;
 mod python;
 mod raw;
+mod team;
 
 use pyo3::prelude::*;
 

@@ -1,0 +1,304 @@
+"""Native initialisers: time for each element, in turns with torch, NumPy and the write limit."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, TypeAlias
+
+import numpy as np
+
+import lazyparam as lp
+
+from .harness import Scale, WrongResult, apart, make_room, take_turns
+from .table import Row, times
+
+Make: TypeAlias = Callable[[], Any]
+
+KEY = lp.init.Key(42, "layers", 0, "weight")
+FAN = 1024
+BOUND = math.sqrt(6 / FAN)
+"""Of ``kaiming_uniform``."""
+TRUNCATED = 0.8796256610342398
+"""Standard deviation of a normal one that is cut at ±2."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another way to the same values, and how many times as fast ours should be."""
+
+    name: str
+    make: Make
+    goals: tuple[float | None, float | None] = (None, None)
+    """With one thread, with two."""
+    threads: bool = False
+    """Whether it is told the number of threads by ``torch.set_num_threads``."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """One initialiser, what it should give, and its peers."""
+
+    name: str
+    init: lp.init.Init
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    std: float = 0.0
+    most: float = math.inf
+    limits: tuple[float | None, float | None] = (None, None)
+    """Which part of the speed of writing alone it should have."""
+    peers: list[Peer] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+    def ours(self, threads: int) -> Any:
+        return lp.init.fill(self.init, KEY, self.shape, self.dtype, threads=threads)
+
+    def check(self) -> None:
+        """The same bits for every number of threads, and the moments of the law."""
+        one = self.ours(1)
+        if not np.array_equal(one.view("u1"), self.ours(2).view("u1")):
+            raise WrongResult(f"{self.name}: two threads give other bits")
+        if not self.std:
+            return
+        flat = one.reshape(-1).astype(np.float64)
+        slack = 6 * self.std / math.sqrt(flat.size)
+        if abs(flat.mean()) > slack or abs(flat.std() - self.std) > slack + 2e-3 * self.std:
+            raise WrongResult(f"{self.name}: mean {flat.mean()}, deviation {flat.std()}")
+        if abs(flat).max() > self.most:
+            raise WrongResult(f"{self.name}: {abs(flat).max()} is too far out")
+
+
+def laws(count: int, few: int, width: int) -> list[Law]:
+    """What is measured; `few` where a peer is slow, `width` of the orthogonal matrix."""
+    rows = (count // FAN, FAN)
+    few_rows = (few // FAN, FAN)
+    return [
+        Law(
+            "kaiming_uniform",
+            lp.init.kaiming_uniform(),
+            rows,
+            std=BOUND / math.sqrt(3),
+            most=BOUND * (1 + 1e-6),
+            limits=(0.4, 0.5),
+        ),
+        Law("normal", lp.init.normal(), rows, std=1, most=6.56, limits=(0.2, 0.28)),
+        Law("normal bfloat16", lp.init.normal(), rows, "bfloat16", std=1, most=6.57),
+        Law("trunc_normal ±2", lp.init.trunc_normal(), few_rows, std=TRUNCATED, most=2),
+        Law("constant", lp.init.constant(0.5), rows, limits=(0.9, 0.9)),
+        Law("zeros", lp.init.zeros(), rows),
+        Law(f"orthogonal {width}", lp.init.orthogonal(), (width, width)),
+    ]
+
+
+def numpy_peers(law: Law, warm: Any) -> list[Peer]:
+    """NumPy's fastest generator, into fresh memory and into `warm`."""
+    chance = np.random.Generator(np.random.PCG64(1))
+    count = law.count
+    out = warm[:count]
+    if law.name == "kaiming_uniform":
+        goals = (2.7, None)
+        return [
+            Peer("numpy random f32, unscaled", lambda: chance.random(count, np.float32), goals),
+            Peer("the same, warm memory", lambda: chance.random(out=out, dtype=np.float32)),
+        ]
+    if law.name == "normal":
+        return [
+            Peer(
+                "numpy standard_normal f32",
+                lambda: chance.standard_normal(count, np.float32),
+                (5, None),
+            ),
+            Peer(
+                "the same, warm memory",
+                lambda: chance.standard_normal(out=out, dtype=np.float32),
+            ),
+        ]
+    if law.name == "zeros":
+        return [Peer("np.zeros; neither touches the pages", lambda: np.zeros(count, np.float32))]
+    return []
+
+
+def torch_peers(law: Law) -> list[Peer]:
+    """PyTorch on the CPU, into fresh memory and into warm."""
+    torch = import_module("torch")
+    init = torch.nn.init
+    shape = law.shape
+    dtype = getattr(torch, law.dtype)
+    warm = torch.zeros(shape, dtype=dtype)
+    warm32 = torch.zeros(shape) if law.dtype == "bfloat16" else warm
+    again = "the same, warm memory"
+
+    def both(
+        name: str, fill: Callable[[Any], Any], goals: tuple[float | None, float | None]
+    ) -> list[Peer]:
+        return [
+            Peer(f"torch {name}", lambda: fill(torch.empty(shape, dtype=dtype)), goals, True),
+            Peer(again, lambda: fill(warm), (None, None), True),
+        ]
+
+    match law.name.partition(" ")[0], law.dtype:
+        case "kaiming_uniform", _:
+            return both("uniform_", lambda x: x.uniform_(-BOUND, BOUND), (3.5, 6)) + both(
+                "kaiming_uniform_",
+                lambda x: init.kaiming_uniform_(x, nonlinearity="relu"),
+                (3.5, 6),
+            )
+        case "normal", "float32":
+            return both("normal_", lambda x: x.normal_(), (2, 3.5))
+        case "normal", _:
+            return [
+                *both("normal_", lambda x: x.normal_(), (2.5, 4)),
+                Peer(
+                    "torch normal_ f32, .to(bfloat16)",
+                    lambda: torch.empty(shape).normal_().to(dtype),
+                    (4.5, None),
+                    True,
+                ),
+                Peer(again, lambda: warm32.normal_().to(dtype), (None, None), True),
+            ]
+        case "trunc_normal", _:
+            return both("trunc_normal_", lambda x: init.trunc_normal_(x), (25, None))
+        case "constant", _:
+            return both("fill_", lambda x: x.fill_(0.5), (None, None))
+        case "orthogonal", _:
+            return both("orthogonal_", lambda x: init.orthogonal_(x), (1.5, None))[:1]
+        case _:
+            return []
+
+
+def written(out: Any, threads: int) -> Any:
+    """The limit: one number over and over, each thread its part."""
+    parts = np.array_split(out, threads)
+    helpers = [threading.Thread(target=part.fill, args=(0.5,)) for part in parts[1:]]
+    for helper in helpers:
+        helper.start()
+    parts[0].fill(0.5)
+    for helper in helpers:
+        helper.join()
+    return out
+
+
+def written_fresh(count: int, threads: int) -> Any:
+    return written(np.empty(count, np.float32), threads)
+
+
+def best(rounds: int, cases: dict[Any, tuple[Make, int]]) -> dict[Any, float]:
+    """Seconds that every case took in its best round. What it gives is freed after the clock."""
+
+    def timed(make: Make, nbytes: int) -> float:
+        make_room(nbytes)
+        start = time.perf_counter()
+        made = make()
+        seconds = time.perf_counter() - start
+        del made
+        return seconds
+
+    measured = take_turns(
+        rounds, {name: partial(timed, make, room) for name, (make, room) in cases.items()}
+    )
+    return {name: min(seconds) for name, seconds in measured.items()}
+
+
+def measure(quick: bool) -> tuple[list[Row], bool]:
+    """Everything, in one process."""
+    torch = import_module("torch") if find_spec("torch") else None
+    count = 1 << (20 if quick else 24)
+    warm = np.zeros(count, np.float32)
+    rows = []
+    normal: dict[int, float] = {}
+    for law in laws(count, 1 << (18 if quick else 22), 256 if quick else 2048):
+        law.check()
+        peers = numpy_peers(law, warm) + (torch_peers(law) if torch else [])
+        room = 4 * law.count
+        for threads in (1, 2):
+            cases: dict[Any, tuple[Make, int]] = {"ours": (partial(law.ours, threads), room)}
+            if any(law.limits):
+                cases["limit"] = (partial(written_fresh, law.count, threads), room)
+                cases["warm limit"] = (partial(written, warm[: law.count], threads), 0)
+            for at, peer in enumerate(peers):
+                cases[at] = (peer.make, room)
+            if torch:
+                torch.set_num_threads(threads)
+            spent = best(3 if quick else 11 if law.std else 7, cases)
+            each = {name: seconds / law.count for name, seconds in spent.items()}
+            told = {name: ns(seconds) for name, seconds in each.items()}
+            what = f"{law.name}, {threads} thread{'s' * (threads > 1)}"
+            for at, peer in enumerate(peers):
+                ratio = each[at] / each["ours"]
+                goal = peer.goals[threads - 1]
+                rows.append(
+                    Row(
+                        what,
+                        told["ours"],
+                        f"{peer.name}: {told[at]}",
+                        f"{times(ratio)} the speed",
+                        f"≥ {goal:g}×" if goal else "",
+                        ratio >= goal if goal else None,
+                    )
+                )
+            for name, limit in (("limit", "fresh"), ("warm limit", "warm")):
+                if name in each:
+                    share = each[name] / each["ours"]
+                    goal = law.limits[threads - 1] if name == "limit" else None
+                    rows.append(
+                        Row(
+                            what,
+                            told["ours"],
+                            f"ndarray.fill, {limit} memory: {told[name]}",
+                            f"{share:.0%} of its speed",
+                            f"≥ {goal:.0%}" if goal else "",
+                            share >= goal if goal else None,
+                        )
+                    )
+            if law.name == "normal":
+                normal[threads] = each["ours"]
+            if law.name.startswith("trunc_normal"):
+                ratio = each["ours"] / normal[threads]
+                rows.append(
+                    Row(
+                        what,
+                        told["ours"],
+                        f"our normal: {ns(normal[threads])}",
+                        f"{times(ratio)} the time",
+                        "≤ 2.3×" if threads == 1 else "",
+                        ratio <= 2.3 if threads == 1 else None,
+                    )
+                )
+            if threads == 1:
+                alone = each["ours"]
+            elif law.name != "zeros":
+                ratio = alone / each["ours"]
+                # A constant is bound by memory, not by arithmetic.
+                goal = None if law.name == "constant" else 1.7
+                rows.append(
+                    Row(
+                        what,
+                        told["ours"],
+                        f"1 thread: {ns(alone)}",
+                        f"{times(ratio)} the speed",
+                        "≥ 1.7×" if goal else "",
+                        ratio >= goal if goal else None,
+                    )
+                )
+    return rows, torch is not None
+
+
+def ns(seconds: float) -> str:
+    """For one element."""
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def run(scale: Scale) -> list[Row]:
+    rows, has_torch = apart(measure, scale.quick)
+    if not has_torch:
+        rows.append(Row("the same against torch", "", "torch not installed"))
+    return rows
