@@ -27,4 +27,5 @@ mod mapper;
 mod model;
 mod param;
 mod place;
+mod redraw;
 mod stress;
