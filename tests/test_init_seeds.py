@@ -342,6 +342,14 @@ def test_a_path_consists_of_names_and_places(part: Any) -> None:
         Key(1, part)
 
 
+@pytest.mark.parametrize("place", [2**63, -(2**63) - 1])
+def test_places_have_64_bits_and_longer_numbers_are_names(place: int) -> None:
+    with pytest.raises(lp.DeclarationError, match="a place in a path"):
+        Key(1, place)
+    model = Bag(d={place: lp.Param(9, NORMAL)}).seed(1)
+    assert bits(model.d[place]) == fill(NORMAL, Key(1, "d", str(place)), 9).tobytes()
+
+
 def test_another_seed_gives_other_values() -> None:
     found = [values(net().seed(seed)) for seed in (42, 43, 42 + 2**64)]
     for path in EXPECTED.keys() - {"scale"}:

@@ -137,7 +137,9 @@ def _keys(node: object) -> Iterator[str | int]:
         yield from range(len(node))
     elif isinstance(node, dict):
         for key in node:
-            yield key if type(key) is int else str(key)
+            # Paths have places of 64 bits; a longer number is as good a name.
+            is_place = type(key) is int and -(2**63) <= key < 2**63
+            yield key if is_place else str(key)
     else:
         for name, _ in children(node):
             yield name

@@ -260,7 +260,12 @@ pub(crate) fn path_in(path: &Bound<'_, PyTuple>) -> PyResult<Vec<Part>> {
     path.iter()
         .map(|part| {
             if part.is_exact_instance_of::<PyInt>() {
-                return Ok(Part::Index(part.extract()?));
+                return part.extract().map(Part::Index).map_err(|_| {
+                    Raise::new("DeclarationError", "a place in a path is a small number")
+                        .expected("an int from -2**63 to 2**63 - 1")
+                        .found(part.to_string())
+                        .err(part.py())
+                });
             }
             let name = part.cast::<PyString>().map_err(|_| {
                 Raise::new("DeclarationError", "a path consists of names and places")

@@ -102,7 +102,7 @@ fn two_dimensions_need_no_layout_and_more_are_never_guessed() {
     assert_eq!(
         error.to_string(),
         "the fans of this shape are not known: expected a layout, for more than two dimensions, found 3 \
-         dimensions, [8, 64, 128]. Say what the axes are: layout=\"OIHW\", \"HWIO\", \"EIO\" ..., or \
+         dimensions, (8, 64, 128). Say what the axes are: layout=\"OIHW\", \"HWIO\", \"EIO\" ..., or \
          compat=\"torch\"."
     );
     let error = Fans::default().count(&[8]).unwrap_err();
