@@ -529,3 +529,15 @@ def test_dirac_passes_its_inputs_through() -> None:
             init.dirac(layout="HWIO", groups=groups), FIRST, [shape[i] for i in (2, 3, 1, 0)]
         )
         np.testing.assert_array_equal(jax.transpose(3, 2, 0, 1), expected)
+
+
+def test_a_gain_may_be_given_instead_of_a_nonlinearity_so_what_is_printed_makes_it_again() -> None:
+    for made in (init.kaiming_uniform("fan_out"), init.kaiming_normal(nonlinearity="tanh")):
+        assert eval(repr(made), vars(init)) == made
+    assert init.kaiming_normal(gain=2.0**0.5) == init.kaiming_normal()
+
+
+@pytest.mark.parametrize("given", [{"rng_name": "x"}, {"batch_axes": [0]}])
+def test_what_belongs_to_native_draws_is_refused_for_functions(given: Any) -> None:
+    with pytest.raises(lp.DeclarationError, match="for native initialisers; expected one of"):
+        lp.Param(3, lambda plan: plan, **given)

@@ -133,6 +133,7 @@ def kaiming_uniform(
     nonlinearity: str = "relu",
     a: float | None = None,
     *,
+    gain: float | None = None,
     layout: str | None = None,
     groups: int = 1,
     compat: Compat | None = None,
@@ -144,12 +145,13 @@ def kaiming_uniform(
         mode: which fan.
         nonlinearity: what follows the layer; gives the gain, as in PyTorch.
         a: slope for negative inputs, of ``"leaky_relu"``.
+        gain: the gain itself, whatever the nonlinearity.
         layout: which axis is which, one letter for each.
         groups: groups of a convolution.
         compat: ``"torch"`` counts fans as PyTorch does.
         fan: the fan itself, instead of a count.
     """
-    gain = gain_of(nonlinearity, a)
+    gain = gain_of(nonlinearity, a) if gain is None else gain
     return Init(
         "kaiming_uniform",
         gain=gain,
@@ -166,13 +168,14 @@ def kaiming_normal(
     nonlinearity: str = "relu",
     a: float | None = None,
     *,
+    gain: float | None = None,
     layout: str | None = None,
     groups: int = 1,
     compat: Compat | None = None,
     fan: int | None = None,
 ) -> Init:
     """Normal with standard deviation gain / √fan (He et al. 2015). See `kaiming_uniform`."""
-    gain = gain_of(nonlinearity, a)
+    gain = gain_of(nonlinearity, a) if gain is None else gain
     return Init(
         "kaiming_normal",
         gain=gain,

@@ -85,6 +85,13 @@ impl Param {
                 }
                 Err(_) if init.is_callable() => {
                     refuse_uncalled(init)?;
+                    if rng_name.is_some() || !batch_axes.is_empty() {
+                        let problem = "rng_name and batch_axes are for native initialisers";
+                        return Err(Raise::new("DeclarationError", problem)
+                            .expected("one of lazyparam.init")
+                            .found(name_of(init))
+                            .err(py));
+                    }
                     Origin::Call(init.clone().unbind())
                 }
                 Err(_) => {
