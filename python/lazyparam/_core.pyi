@@ -160,7 +160,7 @@ class Param(Generic[_ArrayT]):
         requires_grad: bool = True,
         id: int | None = None,
         rng_name: str | None = None,
-        batch_axes: Sequence[int] = (),
+        batch_axes: Sequence[int] | None = None,
     ) -> Self: ...
     @classmethod
     def initialized(

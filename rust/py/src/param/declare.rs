@@ -56,7 +56,7 @@ impl Param {
     #[new]
     #[pyo3(signature = (
         shape, init = None, dtype = None, device = None, requires_grad = true, id = None,
-        rng_name = None, batch_axes = Vec::new()
+        rng_name = None, batch_axes = None
     ))]
     #[allow(clippy::too_many_arguments)] // the arguments of the constructor
     fn declare(
@@ -67,7 +67,7 @@ impl Param {
         requires_grad: bool,
         #[pyo3(from_py_with = id_of)] id: Option<u64>,
         rng_name: Option<String>,
-        batch_axes: Vec<isize>,
+        batch_axes: Option<Vec<isize>>,
     ) -> PyResult<Self> {
         let py = shape.py();
         let dims = shape_of(shape)?;
@@ -78,14 +78,14 @@ impl Param {
             None => Origin::Draw(Draw::Missing),
             Some(init) => match init.cast::<Init>() {
                 Ok(native) => {
-                    let axes = axes_of(py, &batch_axes, dims.len())?;
+                    let axes = axes_of(py, batch_axes.as_deref().unwrap_or_default(), dims.len())?;
                     let draw = Draw::declared(native.get(), rng_name, axes)?;
                     draw.check(py, &dims, dtype)?;
                     Origin::Draw(draw)
                 }
                 Err(_) if init.is_callable() => {
                     refuse_uncalled(init)?;
-                    if rng_name.is_some() || !batch_axes.is_empty() {
+                    if rng_name.is_some() || batch_axes.is_some() {
                         let problem = "rng_name and batch_axes are for native initialisers";
                         return Err(Raise::new("DeclarationError", problem)
                             .expected("one of lazyparam.init")

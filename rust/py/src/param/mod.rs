@@ -37,6 +37,10 @@ use crate::raw::{self, Ready, Slot};
 ///     device: where the value is to be: a text such as ``"cpu"``, or a :class:`Device`.
 ///     requires_grad: the wish to train it. Ints and bools never train.
 ///     id: identity, an unsigned 64-bit number; a random one if not given.
+///     rng_name: takes the place of the path in the key of a native draw, so that the parameter may
+///         be renamed and keep its values; see ``Module.seed``.
+///     batch_axes: axes along which independent parameters are stacked: each slice is drawn as a
+///         parameter of its own, and fans are counted without them.
 ///
 /// Raises:
 ///     DeclarationError: if shape, dtype or initialiser make no sense.
