@@ -198,7 +198,7 @@ INTERRUPTED = """
         time.sleep(0.2)
         return np.zeros(plan.shape, plan.dtype)
 
-    model: Any = lp.Module()
+    model = lp.Module()
     model.of = [lp.Param(3, init) for _ in range(500)]
     threading.Thread(target=heart).start()
     threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGINT)).start()
