@@ -48,8 +48,8 @@ def main() -> None:
     print(table.markdown(rows) if args.markdown else table.plain(rows))
     print(
         "\nMedians over rounds that take turns (least – most); ratios are medians round by round. "
-        "Of `once` and `init`, the best of many short rounds that take turns, and the ratios of "
-        "those."
+        "Of `once`, `init` and `initialize`, the best of many short rounds that take turns, and "
+        "the ratios of those."
     )
     if args.quick:
         print("A trial with small sizes: it shows that all works, not how fast.")

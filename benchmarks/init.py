@@ -20,6 +20,8 @@ from .harness import Scale, WrongResult, apart, make_room, take_turns
 from .table import Row, times
 
 Make: TypeAlias = Callable[[], Any]
+Case: TypeAlias = tuple[int | str, int]
+"""A peer's number or the name of what it is, and with how many threads."""
 
 KEY = lp.init.Key(42, "layers", 0, "weight")
 FAN = 1024
@@ -37,8 +39,6 @@ class Peer:
     make: Make
     goals: tuple[float | None, float | None] = (None, None)
     """With one thread, with two."""
-    threads: bool = False
-    """Whether it is told the number of threads by ``torch.set_num_threads``."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ def torch_peers(law: Law) -> list[Peer]:
         name: str, fill: Callable[[Any], Any], goals: tuple[float | None, float | None]
     ) -> list[Peer]:
         return [
-            Peer(f"torch {name}", lambda: fill(torch.empty(shape, dtype=dtype)), goals, True),
-            Peer(again, lambda: fill(warm), (None, None), True),
+            Peer(f"torch {name}", lambda: fill(torch.empty(shape, dtype=dtype)), goals),
+            Peer(again, lambda: fill(warm)),
         ]
 
     match law.name.partition(" ")[0], law.dtype:
@@ -161,9 +161,8 @@ def torch_peers(law: Law) -> list[Peer]:
                     "torch normal_ f32, .to(bfloat16)",
                     lambda: torch.empty(shape).normal_().to(dtype),
                     (4.5, None),
-                    True,
                 ),
-                Peer(again, lambda: warm32.normal_().to(dtype), (None, None), True),
+                Peer(again, lambda: warm32.normal_().to(dtype)),
             ]
         case "trunc_normal", _:
             return both("trunc_normal_", lambda x: init.trunc_normal_(x), (25, None))
@@ -191,21 +190,23 @@ def written_fresh(count: int, threads: int) -> Any:
     return written(np.empty(count, np.float32), threads)
 
 
-def best(rounds: int, cases: dict[Any, tuple[Make, int]]) -> dict[Any, float]:
+def best(
+    rounds: int, cases: dict[Case, tuple[Make, int]], set_threads: Callable[[int], object]
+) -> dict[Case, float]:
     """Seconds that every case took in its best round. What it gives is freed after the clock."""
 
-    def timed(make: Make, nbytes: int) -> float:
-        make_room(nbytes)
+    def timed(case: Case) -> float:
+        make, room = cases[case]
+        make_room(room)
+        set_threads(case[1])
         start = time.perf_counter()
         made = make()
         seconds = time.perf_counter() - start
         del made
         return seconds
 
-    measured = take_turns(
-        rounds, {name: partial(timed, make, room) for name, (make, room) in cases.items()}
-    )
-    return {name: min(seconds) for name, seconds in measured.items()}
+    measured = take_turns(rounds, {case: partial(timed, case) for case in cases})
+    return {case: min(seconds) for case, seconds in measured.items()}
 
 
 def measure(quick: bool) -> tuple[list[Row], bool]:
@@ -219,17 +220,20 @@ def measure(quick: bool) -> tuple[list[Row], bool]:
         law.check()
         peers = numpy_peers(law, warm) + (torch_peers(law) if torch else [])
         room = 4 * law.count
+        cases: dict[Case, tuple[Make, int]] = {}
         for threads in (1, 2):
-            cases: dict[Any, tuple[Make, int]] = {"ours": (partial(law.ours, threads), room)}
+            cases["ours", threads] = (partial(law.ours, threads), room)
             if any(law.limits):
-                cases["limit"] = (partial(written_fresh, law.count, threads), room)
-                cases["warm limit"] = (partial(written, warm[: law.count], threads), 0)
+                cases["limit", threads] = (partial(written_fresh, law.count, threads), room)
+                cases["warm limit", threads] = (partial(written, warm[: law.count], threads), 0)
             for at, peer in enumerate(peers):
-                cases[at] = (peer.make, room)
-            if torch:
-                torch.set_num_threads(threads)
-            spent = best(3 if quick else 11 if law.std else 7, cases)
-            each = {name: seconds / law.count for name, seconds in spent.items()}
+                cases[at, threads] = (peer.make, room)
+        set_threads = torch.set_num_threads if torch else lambda _: None
+        spent = best(3 if quick else 11 if law.std else 7, cases, set_threads)
+        for threads in (1, 2):
+            each = {
+                name: seconds / law.count for (name, on), seconds in spent.items() if on == threads
+            }
             told = {name: ns(seconds) for name, seconds in each.items()}
             what = f"{law.name}, {threads} thread{'s' * (threads > 1)}"
             for at, peer in enumerate(peers):

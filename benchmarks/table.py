@@ -7,6 +7,7 @@ import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -51,7 +52,7 @@ def markdown(rows: Iterable[Row]) -> str:
 def machine() -> str:
     """Where this was measured, and with what."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    names = ("lazyparam", "numpy", "safetensors")
+    names = ["lazyparam", "numpy", "safetensors", *(["torch"] if find_spec("torch") else [])]
     versions = ", ".join(f"{name} {version(name)}" for name in names)
     return (
         f"{_processor()}, {processors()} cores, {memory:.0f} GiB, Linux {platform.release()}, "

@@ -105,7 +105,7 @@ def test_progress_moves_while_one_large_parameter_is_drawn() -> None:
 
 def test_progress_never_counts_more_than_a_derived_parameter_has() -> None:
     told: list[int] = []
-    model = lp.Module()
+    model: Any = lp.Module()
     model.small = lp.Param((4096, 1024), lp.init.normal()).init_mapper(
         lambda a: a.astype("float16"), dtype="float16"
     )
@@ -116,7 +116,7 @@ def test_progress_never_counts_more_than_a_derived_parameter_has() -> None:
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
 def test_threads_without_a_parameter_of_their_own_help_with_a_large_one(threads: int) -> None:
     """That they do shows in the benchmarks; here, that nothing depends on it."""
-    model = lp.Module()
+    model: Any = lp.Module()
     model.bias = lp.Param(3, lp.init.normal())
     model.weight = lp.Param((3000, 1000), lp.init.normal())
     model.scale = lp.Param(5, lp.init.normal())
