@@ -1,4 +1,16 @@
-"""Native initialisers: time for each element, in turns with torch, NumPy and the write limit."""
+"""Native initialisers: time for each element, in turns with torch, NumPy and the write limit.
+
+Reports of slow initialisation elsewhere, and the rows that show how it is here:
+
+- pytorch/pytorch#182116, a ``trunc_normal_`` that became 3.4 times as slow: ``trunc_normal`` beside
+  torch's and beside our ``normal``.
+- pytorch/pytorch#22414, #21731, one lock for the whole of a kernel: two threads beside one.
+- NVIDIA/FasterTransformer#583, 465 of 496 seconds in ``normal_``: ``normal`` beside torch's. That
+  weights which a checkpoint has are not drawn at all is in ``tests/test_init_scenarios.py``.
+- pytorch/pytorch#6021, #6899, a loop over the columns in ``sparse_``: ``sparse`` beside torch's.
+- numpy/numpy#27483, #11957, huggingface/candle#2149, pages that are touched for the first time:
+  fresh and warm memory, of peers and of the limit.
+"""
 
 from __future__ import annotations
 
@@ -95,6 +107,7 @@ def laws(count: int, few: int, width: int) -> list[Law]:
         Law("trunc_normal ±2", lp.init.trunc_normal(), few_rows, std=TRUNCATED, most=2),
         Law("constant", lp.init.constant(0.5), rows, limits=(0.9, 0.9)),
         Law("zeros", lp.init.zeros(), rows),
+        Law("sparse 0.9", lp.init.sparse(0.9), few_rows),
         Law(f"orthogonal {width}", lp.init.orthogonal(), (width, width)),
     ]
 
@@ -168,6 +181,8 @@ def torch_peers(law: Law) -> list[Peer]:
             return both("trunc_normal_", lambda x: init.trunc_normal_(x), (25, None))
         case "constant", _:
             return both("fill_", lambda x: x.fill_(0.5), (None, None))
+        case "sparse", _:
+            return both("sparse_", lambda x: init.sparse_(x, 0.9), (None, None))
         case "orthogonal", _:
             return both("orthogonal_", lambda x: init.orthogonal_(x), (1.5, None))[:1]
         case _:
@@ -281,8 +296,8 @@ def measure(quick: bool) -> tuple[list[Row], bool]:
                 alone = each["ours"]
             elif law.name != "zeros":
                 ratio = alone / each["ours"]
-                # A constant is bound by memory, not by arithmetic.
-                goal = None if law.name == "constant" else 1.7
+                # A constant is bound by memory, not by arithmetic; for sparse there is no goal.
+                goal = None if law.name in ("constant", "sparse 0.9") else 1.7
                 rows.append(
                     Row(
                         what,

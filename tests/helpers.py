@@ -67,6 +67,18 @@ class Box(lp.Module):
         self.t = param
 
 
+class Bag(lp.Module):
+    """Attributes of the test's choice, in its order."""
+
+    def __init__(self, **parts: Any) -> None:
+        vars(self).update(parts)
+
+
+def values(module: lp.Module) -> dict[str, bytes]:
+    """The bits of all parameters, by path."""
+    return {path: param.value.tobytes() for path, param in module.named_parameters(False)}
+
+
 def race(work: Sequence[Callable[[], T]], seconds: float = 30.0) -> list[T | BaseException]:
     """What each of `work` gives or raises, run by threads that start together.
 

@@ -1,7 +1,7 @@
 """Declaring native initialisers: what each draws in each dtype, and what is refused at once.
 
-Issues 23, 24, 32, 33 and 34 of the survey: dtypes without an implementation, fans of the wrong
-axes, matrices that are not orthogonal, and numbers that are not as distributed as they say.
+Elsewhere there are dtypes without an implementation, fans of the wrong axes, matrices that are not
+orthogonal, and numbers that are not as distributed as they say: each test names where.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def wide(value: init.Init, shape: Any, dtype: str = "float32", key: Key = FIRST)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("value", FIXED + DRAWN, ids=repr)
 def test_every_initialiser_draws_in_every_float_dtype(value: init.Init, dtype: str) -> None:
-    """Issue 24."""
+    """pytorch/pytorch#43344, #123553, foundation-model-stack/foundation-model-stack#155,
+    QwenLM/Qwen-VL#243: not implemented, or all zeros, for some dtypes.
+    """
     param = lp.Param((40, 24), value, dtype=dtype)
     assert not param.is_initialized
     array = param.value
@@ -327,7 +329,10 @@ def scale_of(value: init.Init, shape: tuple[int, ...]) -> float:
 def test_fans_are_those_of_the_table(
     name: str, shape: tuple[int, ...], options: dict[str, Any], fans: tuple[int, int]
 ) -> None:
-    """Issue 32; section 5 of the specification."""
+    """pytorch/pytorch#129834, #130122, #19376, tracel-ai/burn#398, tensorflow/tensorflow#31192,
+    #23854, #24315, keras-team/keras#11773, Lasagne/Lasagne#49, PaddlePaddle/Paddle#40547: fans of
+    transposed, grouped, depthwise and stacked weights.
+    """
     inputs, outputs = fans
     average, geometric = (inputs + outputs) / 2, math.sqrt(inputs * outputs)
     near = lambda number: pytest.approx(number, rel=1e-9)  # noqa: E731
@@ -391,6 +396,7 @@ def standard_errors(sample: np.ndarray, power: int, moment: float, variance: flo
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_normal_draw_has_normal_moments(dtype: str, seed: int) -> None:
+    """pytorch/pytorch#91944: what was drawn was not normal."""
     sample = wide(init.normal(), COUNT, dtype, Key(seed))
     # E z^2p of the powers, and their variances.
     for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96), (6, 15, 10170)):
@@ -428,7 +434,9 @@ def tail(x: float) -> float:
 def test_a_truncated_draw_is_distributed_as_it_says(
     dtype: str, bounds: tuple[float, float]
 ) -> None:
-    """Issue 23: a Kolmogorov–Smirnov test; no mass on the bounds."""
+    """pytorch/pytorch#145498, #175046, #155588, #174164, pytorch/torchtitan#2269: a
+    Kolmogorov–Smirnov test; no mass on the bounds.
+    """
     low, high = bounds
     sample = np.sort(wide(init.trunc_normal(low=low, high=high), 2**15, dtype))
     if low == -INF:
@@ -463,7 +471,7 @@ def test_lecun_normal_has_the_variance_that_it_says() -> None:
 def test_orthogonal_matrices_are_orthogonal(
     shape: tuple[int, int], dtype: str, error: float
 ) -> None:
-    """Issue 33."""
+    """tensorflow/tensorflow#22226, keras-team/keras#11120: with an error of 1e-2."""
     q = wide(init.orthogonal(), shape, dtype)
     product = q @ q.T if shape[0] <= shape[1] else q.T @ q
     assert np.abs(product - np.eye(min(shape))).max() < error
@@ -472,7 +480,7 @@ def test_orthogonal_matrices_are_orthogonal(
 
 
 def test_orthogonal_matrices_are_uniformly_distributed() -> None:
-    """Issue 33, Haar: the trace of one has mean 0 and variance 1, and both signs of det occur."""
+    """tensorflow/tensorflow#9429: Haar, a trace of mean 0 and variance 1, and both signs of det."""
     many = np.stack([wide(init.orthogonal(), (12, 12), key=Key(at)) for at in range(600)])
     traces = np.trace(many, axis1=1, axis2=2)
     assert abs(traces.mean()) < 4.5 / math.sqrt(600)
@@ -503,7 +511,7 @@ def test_sparse_matrices_have_just_so_many_zeros_in_each_column(
 
 
 def test_sparse_matrices_choose_rows_evenly_and_draw_normal_values() -> None:
-    """Issue 34: another key, other places."""
+    """pytorch/pytorch#196941, LuxDL/Lux.jl#1185: another key, other places."""
     array = wide(init.sparse(0.75, 2.0), (40, 20_000))
     kept = (array != 0).sum(1)
     assert np.abs(kept - 5000).max() < 4.5 * math.sqrt(20_000 * 0.25 * 0.75)

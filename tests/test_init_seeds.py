@@ -1,7 +1,7 @@
 """Seeded models: a value depends on the seed and the path, and on nothing else.
 
-Row B56; issues 9, 10, 11, 20 and 22 of the survey: layers that change each other's values, orders,
-threads, and paths that collide.
+Row B56. Elsewhere layers change each other's values, orders and threads matter, and paths collide:
+each test names where.
 """
 
 from __future__ import annotations
@@ -24,16 +24,9 @@ from hypothesis import strategies as st
 
 import lazyparam as lp
 from lazyparam.init import Key, fill
-from tests.helpers import Box, Linear, Tied, race
+from tests.helpers import Bag, Box, Linear, Tied, race, values
 
 NORMAL = lp.init.normal()
-
-
-class Bag(lp.Module):
-    """Attributes of the test's choice, in its order."""
-
-    def __init__(self, **parts: Any) -> None:
-        vars(self).update(parts)
 
 
 def net() -> Bag:
@@ -48,11 +41,6 @@ def net() -> Bag:
         scale=lp.Param(4, lp.init.ones()),
         head=shared,
     )
-
-
-def values(module: lp.Module) -> dict[str, bytes]:
-    """The bits of all parameters, by path."""
-    return {path: param.value.tobytes() for path, param in module.named_parameters(False)}
 
 
 def bits(param: lp.Param[Any]) -> bytes:
@@ -93,7 +81,9 @@ def test_a_value_is_the_fill_of_seed_and_path() -> None:
 @given(order=st.permutations(range(12)))
 @settings(max_examples=25, deadline=None)
 def test_the_order_in_which_values_come_into_being_does_not_matter(order: list[int]) -> None:
-    """B56; issue 9."""
+    """pytorch/pytorch#47835, #65049, #94132, facebookresearch/ParlAI#4526: a layer more or another
+    order gives other values. B56.
+    """
     model = net().seed(42)
     params = list(model.parameters())
     assert len(params) == len(order)
@@ -107,7 +97,9 @@ def test_the_order_in_which_values_come_into_being_does_not_matter(order: list[i
 def test_the_order_of_declarations_and_siblings_do_not_matter(
     order: list[str], others: set[str]
 ) -> None:
-    """Issues 9 and 10: one layer more, and all others are drawn anew."""
+    """pytorch/pytorch#47835, #65049, #94132, facebookresearch/ParlAI#4526,
+    tensorflow/tensorflow#54442, google/flax#72, #77: one layer more, and all others are drawn anew.
+    """
     small = Bag(**{name: lp.Param(9, NORMAL) for name in "abcd"}).seed(7)
     names = sorted([*order, *others], key=lambda name: (hash(name), name))
     for arrangement in (order + sorted(others), names):
@@ -118,12 +110,12 @@ def test_the_order_of_declarations_and_siblings_do_not_matter(
 
 @pytest.mark.parametrize("threads", [None, 1, 2, 3, 8])
 def test_any_number_of_threads_initialises_to_the_same_bits(threads: int | None) -> None:
-    """B56; issue 20."""
+    """LaurentMazare/tch-rs#263, pytorch/pytorch#3794, #53983: threads change values. B56."""
     assert values(net().seed(42).initialize(threads=threads)) == EXPECTED
 
 
 def test_many_threads_that_read_at_once_get_the_same_bits() -> None:
-    """B56; issue 20."""
+    """LaurentMazare/tch-rs#263, pytorch/pytorch#4777: and so do races. B56."""
     for _ in range(5):
         model = net().seed(42)
         found = race([partial(values, model)] * 6)
@@ -299,7 +291,9 @@ PATHS: list[tuple[str | int, ...]] = [
 
 
 def test_paths_that_differ_anywhere_give_other_values() -> None:
-    """Issues 11 and 22: joined or added up, paths collide; Unicode is not normalised."""
+    """google/flax#3497, #1723, jax-ml/jax#21405: joined or added up, paths collide; Unicode is not
+    normalised.
+    """
     keys = [Key(seed, *path) for path in PATHS for seed in (0, 1, 2**64, 2**127)]
     assert len({fill(NORMAL, key, 4).tobytes() for key in keys}) == len(keys)
     assert len(set(keys)) == len(keys)
@@ -308,7 +302,7 @@ def test_paths_that_differ_anywhere_give_other_values() -> None:
 
 
 def test_dots_in_names_and_numbers_in_text_are_other_paths() -> None:
-    """Issue 11, in models."""
+    """google/flax#3497, #1723: the same, in models."""
     dotted = Bag(d={"a.b": lp.Param(9, NORMAL)}).seed(1)
     nested = Bag(d={"a": {"b": lp.Param(9, NORMAL)}}).seed(1)
     assert bits(dotted.d["a.b"]) != bits(nested.d["a"]["b"])
@@ -358,7 +352,7 @@ def test_another_seed_gives_other_values() -> None:
 
 
 def test_adjacent_seeds_and_paths_are_not_correlated() -> None:
-    """Issue 14, cheaply: 16 draws of 4096 numbers, all pairs."""
+    """pytorch/torchtitan#3106, pytorch/pytorch#196562: 16 draws of 4096 numbers, all pairs."""
     draws = [
         fill(NORMAL, Key(seed, "layers", at, "w"), 4096) for seed in range(4) for at in range(4)
     ]
@@ -393,7 +387,7 @@ def test_the_model_itself_is_left_alone() -> None:
 
 
 def test_loaded_parameters_stay_as_they_are(stored: Callable[..., Path]) -> None:
-    """Issue 3: they are lazy still, and their initialisers never run."""
+    """huggingface/transformers#9205, #21913, #26258, #27709: lazy still, and never drawn."""
     array = np.arange(9, dtype=np.float32)
     model = Bag(t=lp.Param(9, NORMAL), other=lp.Param(9, NORMAL))
     loaded = model.load_file(stored(t=array), strict=False).seed(42)

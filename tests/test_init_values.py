@@ -1,7 +1,7 @@
 """The values of native initialisers, bit by bit, against an oracle in NumPy.
 
-Issues 13, 16, 17, 19, 25, 26, 29 and 30 of the survey: values that depend on shards, on layouts, on
-threads, on the machine or on the precision, and bounds that rounding reaches.
+Elsewhere values depend on shards, on threads, on the machine or on the precision, and rounding
+reaches the bounds: each test names where. For targets that are strided, see the tests in Rust.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ GOLDEN = Key(42, "layers", 3, "attn", "q_proj", "weight")
 
 
 def test_the_oracle_is_philox() -> None:
-    """Salmon et al. 2011: the known answers of Random123."""
+    """pytorch/pytorch#91944: the known answers of Random123, from Salmon et al. 2011."""
     for counter, key, answer in (
         ([0] * 4, [0] * 2, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
         ([2**32 - 1] * 4, [2**32 - 1] * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
@@ -198,7 +198,9 @@ def test_golden_elements_have_not_changed(index: int, word: int) -> None:
     ],
 )
 def test_a_million_golden_elements_have_not_changed(dtype: str, digest: str) -> None:
-    """Issue 19: values that differ between machines."""
+    """pytorch/pytorch#176584, #143086, #158398, ml-explore/mlx#3568, rust-random/rand#894: values
+    that differ between machines.
+    """
     value = fill(lp.init.normal(), GOLDEN, 2**20, dtype)
     assert hashlib.sha256(value.tobytes()).hexdigest() == digest
 
@@ -242,7 +244,9 @@ def test_elements_far_away_are_what_the_oracle_says(key: Key, first: int, count:
 def test_narrow_dtypes_are_rounded_from_float32(
     key: Key, shape: tuple[int, ...], init: lp.init.Init, dtype: str
 ) -> None:
-    """Issues 29 and 30: the same variates, to nearest even; but for bounds, which stay excluded."""
+    """numpy/numpy#17478, jax-ml/jax#27002: the same variates, to nearest even; but for bounds,
+    which stay excluded.
+    """
     wide, narrow = fill(init, key, shape), fill(init, key, shape, dtype)
     rounded = wide.astype(numpy_dtype(dtype))
     if init.name == "uniform":
@@ -254,6 +258,7 @@ def test_narrow_dtypes_are_rounded_from_float32(
 @given(key=keys, mean=floats, std=st.floats(0.01, 100))
 @QUICK
 def test_float64_draws_are_the_same_variates(key: Key, mean: float, std: float) -> None:
+    """jax-ml/jax#27002: another precision is another draw."""
     wide = fill(lp.init.normal(mean, std), key, 300, "float64")
     narrow = fill(lp.init.normal(mean, std), key, 300)
     assert np.abs(wide - narrow).max() <= 3e-5 * std + 1e-6 * abs(mean)
@@ -265,7 +270,9 @@ def test_float64_draws_are_the_same_variates(key: Key, mean: float, std: float) 
 def test_the_upper_bound_of_a_uniform_draw_never_occurs(
     dtype: str, bounds: tuple[float, float]
 ) -> None:
-    """Issue 25: rounding reaches the bound, 1 in 256 for bfloat16."""
+    """pytorch/pytorch#96947, #197079, #2740, tinygrad/tinygrad#3654, JuliaMath/BFloat16s.jl#71:
+    rounding reaches the bound, 1 in 256 for bfloat16.
+    """
     low, high = bounds
     value = fill(lp.init.uniform(low, high), Key(1), 2**17, dtype).astype("float64")
     assert value.max() < high
@@ -278,7 +285,9 @@ def test_the_upper_bound_of_a_uniform_draw_never_occurs(
     "bounds", [(-2.0, 2.0), (-0.1, 0.3), (3.0, 3.1), (8.0, 12.0), (-math.inf, -3.0), (-100, 100)]
 )
 def test_a_truncated_draw_stays_within_its_bounds(dtype: str, bounds: tuple[float, float]) -> None:
-    """Issue 23: masses on a bound, and values far beyond them."""
+    """pytorch/pytorch#145498, #175046, #155588, #174164, pytorch/torchtitan#2269: values far beyond
+    the bounds.
+    """
     low, high = bounds
     value = fill(lp.init.trunc_normal(low=low, high=high), Key(1), 2**15, dtype).astype("float64")
     assert value.min() >= low
@@ -287,7 +296,9 @@ def test_a_truncated_draw_stays_within_its_bounds(dtype: str, bounds: tuple[floa
 
 
 def test_bfloat16_draws_have_thousands_of_values_and_tails() -> None:
-    """Issue 29: JAX's have 128, and none beyond 2.9 standard deviations."""
+    """numpy/numpy#17478: a bit is wasted; of JAX's values there are 128, none beyond 2.9 standard
+    deviations.
+    """
     value = fill(lp.init.normal(), Key(5), 2**20, "bfloat16")
     assert len(np.unique(value.view(np.uint16))) > 3000
     assert np.abs(value.astype(F)).max() > 4.5
@@ -306,7 +317,10 @@ def test_bfloat16_draws_have_thousands_of_values_and_tails() -> None:
 def test_a_box_is_that_slice_of_the_whole(
     data: st.DataObject, key: Key, shape: tuple[int, ...], init: lp.init.Init, dtype: str
 ) -> None:
-    """Issues 13 and 16: a shard is not what the same slice is on one device."""
+    """pytorch/pytorch#168058, #127164, #140301, allenai/OLMo-core#307, #319,
+    Lightning-AI/litgpt#269, mlfoundations/open_lm#139, jax-ml/jax#40232, #21232, #17982: a shard is
+    not what the same slice is on one device.
+    """
     box = data.draw(boxes(shape))
     whole = fill(init, key, shape, dtype)
     part = fill(init, key, shape, dtype, box)
@@ -327,7 +341,10 @@ def test_a_box_of_a_matrix_is_that_slice_of_the_whole(
 @pytest.mark.parametrize("rows", [31, 62, 124])
 @pytest.mark.parametrize("mesh", [(1, 2), (2, 1), (3, 1), (2, 2), (3, 5), (7, 4)])
 def test_the_shards_of_any_mesh_make_up_the_whole(rows: int, mesh: tuple[int, int]) -> None:
-    """Issues 13 and 16, with the odd sizes of jax#40232; fans come from the whole shape (15)."""
+    """pytorch/pytorch#168058, #127164, #140301, allenai/OLMo-core#307, #319,
+    Lightning-AI/litgpt#269, mlfoundations/open_lm#139, NVIDIA-NeMo/Megatron-Bridge#5843,
+    jax-ml/jax#40232, #21232, #17982: uneven rows and meshes; fans come from the whole shape.
+    """
     shape = (rows, 45)
     init = lp.init.xavier_normal()
     cuts = [np.linspace(0, n, m + 1).astype(int) for n, m in zip(shape, mesh, strict=True)]
@@ -381,7 +398,9 @@ def test_two_batch_axes_are_two_parts_of_the_path() -> None:
     ids=lambda init: init.name,
 )
 def test_any_number_of_threads_gives_the_same_bits(init: lp.init.Init) -> None:
-    """Issue 20. Large enough for several chunks."""
+    """LaurentMazare/tch-rs#263, pytorch/pytorch#3794, #4777, #53983: large enough for several
+    chunks.
+    """
     one = fill(init, Key(9, "w"), (301, 467), threads=1)
     for threads in range(2, 17):
         assert bits(fill(init, Key(9, "w"), (301, 467), threads=threads)) == bits(one)

@@ -118,6 +118,8 @@ const STANDARD_WIDE: Normal<f64> = Normal {
     std: 1.0,
 };
 
+/// inducer/pyopencl#318, JuliaGPU/CUDA.jl#1464, #1513, omnetpp/omnetpp#43,
+/// arrayfire/arrayfire#1610: log(0).
 #[test]
 fn words_at_the_edges_give_finite_normals_within_reach() {
     for isa in Isa::available() {
@@ -273,6 +275,8 @@ fn the_bounds_of_a_truncated_normal_are_no_more_probable_than_their_neighbours()
     }
 }
 
+/// pytorch/pytorch#96947, #197079, #2740, tinygrad/tinygrad#3654, JuliaMath/BFloat16s.jl#71: the
+/// excluded bound, after rounding.
 /// All 2²⁴ numbers that a uniform draw in `f32` can start from.
 #[test]
 fn no_point_of_the_uniform_grid_leaves_the_interval_or_reaches_its_end() {

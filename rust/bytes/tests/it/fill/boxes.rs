@@ -77,6 +77,8 @@ fn every_split_of_a_vector_gives_the_bits_of_the_whole() {
     }
 }
 
+/// pytorch/pytorch#168058, #127164, #140301, allenai/OLMo-core#307, #319, Lightning-AI/litgpt#269,
+/// mlfoundations/open_lm#139, jax-ml/jax#40232, #21232, #17982: shards that differ from the whole.
 #[test]
 fn every_split_of_a_matrix_gives_the_bits_of_the_whole() {
     let mut inits = inits();
@@ -105,6 +107,9 @@ fn every_split_of_a_matrix_gives_the_bits_of_the_whole() {
 }
 
 proptest! {
+    /// pytorch/pytorch#168058, #127164, #140301, allenai/OLMo-core#307, #319,
+    /// Lightning-AI/litgpt#269, mlfoundations/open_lm#139, jax-ml/jax#40232, #21232, #17982: shards
+    /// that differ from the whole.
     #[test]
     fn any_box_of_any_shape_has_the_bits_of_the_whole(
         dims in prop::collection::vec((1_usize..12, 0.0..1.0, 0.0..1.0), 1..5),
@@ -172,6 +177,7 @@ fn every_kind_of_matrix_can_be_stacked_and_a_box_of_the_stack_is_a_box_of_each()
     }
 }
 
+/// pytorch/torchtitan#3106, pytorch/pytorch#196562: shards that are all the same.
 #[test]
 fn parameters_with_other_keys_and_neighbouring_shards_have_other_values() {
     let draw = |key: &Key| whole(&standard_normal(), key, &[64], Dtype::F32);

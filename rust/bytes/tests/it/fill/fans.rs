@@ -14,6 +14,9 @@ fn by(layout: &str, groups: usize) -> Fans {
     }
 }
 
+/// pytorch/pytorch#129834, #130122, #19376, tracel-ai/burn#398, tensorflow/tensorflow#31192,
+/// #23854, #24315, keras-team/keras#11773, Lasagne/Lasagne#49, PaddlePaddle/Paddle#40547: fans of
+/// the wrong axes.
 #[test]
 fn fans_follow_the_layout() {
     type Row<'a> = (&'a str, &'a str, usize, &'a [usize], (u64, u64));
@@ -198,6 +201,7 @@ fn scales_follow_from_fans_as_their_papers_say() {
     assert!((high - 1.0 / 120_f64.sqrt()).abs() < 1e-15);
 }
 
+/// NVIDIA-NeMo/Megatron-Bridge#5843: fans of the local shard.
 #[test]
 fn fans_come_from_the_global_shape_and_leave_batch_axes_out() {
     let init = Init::xavier_normal(1.0, Fans::default()).unwrap();

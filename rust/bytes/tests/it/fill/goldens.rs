@@ -10,7 +10,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The known answers that come with the Random123 library.
+/// pytorch/pytorch#91944: the known answers that come with the Random123 library.
 #[test]
 fn philox_gives_the_known_answers_of_its_authors() {
     let ones = u32::MAX;
@@ -66,6 +66,8 @@ fn single_elements_of_the_golden_draw_have_their_bits_up_to_an_index_of_2_to_the
     }
 }
 
+/// pytorch/pytorch#176584, #143086, #158398, ml-explore/mlx#3568, rust-random/rand#894: values that
+/// differ between machines.
 #[test]
 fn a_million_elements_have_the_golden_hash_with_every_instruction_set() {
     let golden = [
@@ -87,6 +89,7 @@ fn a_million_elements_have_the_golden_hash_with_every_instruction_set() {
     }
 }
 
+/// google/flax#3497, #1723: paths that collide.
 #[test]
 fn no_two_paths_are_encoded_alike() {
     let paths: Vec<Vec<Part>> = vec![
@@ -118,6 +121,7 @@ fn no_two_paths_are_encoded_alike() {
     assert_eq!(ids.len(), all);
 }
 
+/// jax-ml/jax#21405: children that commute.
 #[test]
 fn a_name_is_a_path_of_its_own_and_a_child_is_one_component_longer() {
     assert_eq!(Key::named(7, "w"), Key::new(7, ["w".into()]));
@@ -125,4 +129,9 @@ fn a_name_is_a_path_of_its_own_and_a_child_is_one_component_longer() {
     assert_eq!(child, Key::new(7, ["w".into(), Part::Index(3)]));
     assert_eq!(child.path().len(), 2);
     assert_eq!(child.seed(), 7);
+    let nested = |first, second| Key::new(7, []).child(first).child(second);
+    assert_ne!(
+        nested("a", "b").id(Stream::Values),
+        nested("b", "a").id(Stream::Values)
+    );
 }

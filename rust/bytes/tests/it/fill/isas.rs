@@ -22,6 +22,8 @@ fn dtypes() -> impl Strategy<Value = Dtype> {
 }
 
 proptest! {
+    /// pytorch/pytorch#176584, #143086, #158398, ml-explore/mlx#3568, rust-random/rand#894: values
+    /// that differ between machines.
     #[test]
     fn all_instruction_sets_give_the_same_bits_on_any_stretch(
         init in draws(),

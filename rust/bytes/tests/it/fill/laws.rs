@@ -33,6 +33,7 @@ fn moments(sample: &[f64]) -> [f64; 4] {
     [1, 2, 3, 4].map(|power| sample.iter().map(|x| x.powi(power)).sum::<f64>() / n)
 }
 
+/// pytorch/pytorch#91944: not normal.
 #[test]
 fn normal_draws_have_the_moments_and_the_distribution_of_a_normal_law() {
     for seed in 0..8 {
@@ -139,6 +140,7 @@ fn tails_of_normal_draws_are_as_heavy_as_they_should_be() {
     }
 }
 
+/// numpy/numpy#17478: a wasted bit.
 #[test]
 fn uniform_draws_are_uniform_and_use_24_bits() {
     let init = Init::uniform(0.0, 1.0).unwrap();
@@ -153,6 +155,8 @@ fn uniform_draws_are_uniform_and_use_24_bits() {
     }
 }
 
+/// pytorch/pytorch#96947, #197079, #2740, tinygrad/tinygrad#3654, JuliaMath/BFloat16s.jl#71: the
+/// excluded bound, after rounding.
 #[test]
 fn a_uniform_draw_never_reaches_its_upper_bound_in_any_dtype() {
     for dtype in [Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::F64] {
@@ -178,6 +182,7 @@ fn a_uniform_draw_never_reaches_its_upper_bound_in_any_dtype() {
     }
 }
 
+/// jax-ml/jax#27002: values that depend on the precision.
 #[test]
 fn narrow_dtypes_hold_the_rounded_f32_values_and_not_a_coarser_draw() {
     let inits = [

@@ -33,6 +33,7 @@ fn error_of(q: &[f64], rows: usize, cols: usize) -> f64 {
     worst
 }
 
+/// tensorflow/tensorflow#22226, keras-team/keras#11120: errors of 1e-2 from 1000 rows on.
 #[test]
 fn rows_or_columns_are_orthonormal() {
     for [rows, cols] in [
@@ -79,6 +80,7 @@ fn the_gain_is_a_factor() {
     assert!(plain.iter().zip(scaled).all(|(a, b)| a * -2.0 == b));
 }
 
+/// pytorch/pytorch#155552: other values with AVX2 than with AVX-512.
 #[test]
 fn every_instruction_set_and_thread_count_gives_the_same_bits() {
     for (shape, dtype) in [
@@ -97,6 +99,8 @@ fn every_instruction_set_and_thread_count_gives_the_same_bits() {
     }
 }
 
+/// tensorflow/tensorflow#9429: signs of a plain QR decomposition.
+///
 /// Under the uniform distribution, traces have mean 0 and variance 1, and half of the determinants are −1. The Q
 /// of a plain QR decomposition has a trace of −3 on average at this size.
 #[test]

@@ -33,6 +33,7 @@ fn every_column_has_exactly_the_zeros_asked_for() {
     }
 }
 
+/// pytorch/pytorch#196941, LuxDL/Lux.jl#1185: zeros that ignore the generator.
 #[test]
 fn what_stays_has_the_values_of_the_normal_draw_and_any_row_may_stay() {
     let [rows, cols] = [40, 5000];

@@ -16,6 +16,7 @@ fn refusal(shape: &[usize], offset: usize, strides: &[isize], room: usize) -> St
 }
 
 proptest! {
+    /// pytorch/pytorch#80041, #75281, #166856, #71090: values that depend on strides.
     #[test]
     fn any_strides_get_the_values_of_the_contiguous_array(
         dims in prop::collection::vec((1_usize..40, 0_usize..3, any::<bool>()), 1..4),
@@ -105,6 +106,7 @@ proptest! {
     }
 }
 
+/// pytorch/pytorch#80041, #75281, #166856, #71090: values that depend on the order in memory.
 #[test]
 fn an_array_in_fortran_order_has_the_same_values_transposed() {
     let shape = [300, 500];
@@ -121,6 +123,7 @@ fn an_array_in_fortran_order_has_the_same_values_transposed() {
     }
 }
 
+/// pytorch/pytorch#80041, #75281, #166856, #71090: values that depend on the offset.
 #[test]
 fn a_target_may_begin_at_any_address() {
     for dtype in [Dtype::F32, Dtype::F16, Dtype::F64] {

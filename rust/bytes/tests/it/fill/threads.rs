@@ -7,6 +7,7 @@ use lazyparam_bytes::fill::{Fans, Fill, Init, Nonlinearity, Plan, Target, fill};
 
 use super::support::{key, standard_normal};
 
+/// LaurentMazare/tch-rs#263, pytorch/pytorch#3794, #4777, #53983: threads that change values.
 #[test]
 fn one_to_sixteen_threads_give_the_same_bits() {
     for init in [

@@ -76,6 +76,9 @@ fn bounds_are_kept_in_every_dtype_and_by_mean_and_scale() {
     }
 }
 
+/// pytorch/pytorch#145498, #175046, #155588, #174164, pytorch/torchtitan#2269: a mass on the
+/// bounds.
+///
 /// Rejection and rounding put a pile of values on the bounds in other libraries.
 #[test]
 fn no_values_pile_up_on_the_bounds() {
