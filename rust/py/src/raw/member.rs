@@ -64,7 +64,11 @@ pub(crate) fn open_to_reads<T: PyClass>(
     };
     // SAFETY: both functions give a new reference, or null and an exception.
     let descriptor = unsafe { Bound::from_owned_ptr_or_err(py, descriptor)? };
-    class.setattr(&*attribute, descriptor)
+    class.setattr(&*attribute, descriptor)?;
+    if class.hasattr("__getattr__")? {
+        class.delattr(FALLBACK)?;
+    }
+    Ok(())
 }
 
 /// What the getter of Python 3.11 goes by.
