@@ -45,7 +45,8 @@ IN_THE_SOURCES = [
     "rust/*/Cargo.toml",
     "rust/*/build.rs",
     "rust/*/src/*.rs",
-    "rust/*/tests/*.rs",  # the manifests name them
+    "rust/*/benches/*.rs",  # the manifests name these
+    "rust/*/tests/*.rs",
 ]
 """What a build from source needs. There is nothing else in the source distribution."""
 
