@@ -5,7 +5,6 @@ ml_dtypes (bfloat16, the fp8, fp6 and fp4 types) is imported when one of its typ
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,40 +64,6 @@ def dtype_name(kind: object) -> str | None:
 def array(buffer: Buffer, shape: Sequence[int], name: str) -> np.ndarray[Any, Any]:
     """A read-only array over `buffer`, without a copy."""
     return np.ndarray(shape, dtype(name), buffer)  # type: ignore[arg-type] # any buffer will do
-
-
-def element(value: complex, name: str) -> bytes:
-    """The bytes of one element of dtype `name` that holds `value`.
-
-    Raises:
-        OverflowError: if the dtype cannot hold it.
-    """
-    kind = dtype(name)
-    real = complex(value).real
-    if kind.kind != "c" and isinstance(value, complex) and not value.imag:
-        value = real
-    if kind.kind != "c" and isinstance(value, complex):
-        fits = False
-    elif kind.kind in "iu" and isinstance(value, int):
-        fits = bool(np.iinfo(kind).min <= value <= np.iinfo(kind).max)
-    elif kind.kind in "biu":
-        fits = math.isfinite(real) and np.asarray(value).astype(kind).item() == value
-    else:
-        largest = _largest(kind)
-        parts = (abs(part) for part in (real, complex(value).imag) if math.isfinite(part))
-        fits = all(part <= largest for part in parts)
-    if not fits:
-        raise OverflowError(f"{value!r} does not fit {name}")
-    return np.asarray(value, None if kind.kind != "V" else kind).astype(kind).tobytes()
-
-
-def _largest(kind: np.dtype[Any]) -> float:
-    """The largest number of a dtype of floats or complex numbers."""
-    if kind.kind != "V" and not kind.name.startswith("float8"):
-        return float(np.finfo(kind).max)
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
 
 
 def numbers(data: Any, name: str | None) -> np.ndarray[Any, Any]:

@@ -98,6 +98,8 @@ def dirac(*, layout: str | None = None, groups: int = 1) -> Init:
 def uniform(low: float = 0.0, high: float = 1.0) -> Init:
     """Uniform on [low, high); `high` itself never occurs, in any dtype.
 
+    In float16 and bfloat16, `low` is the nearest number that the dtype has, which may be below.
+
     Raises:
         DeclarationError: unless both are finite and low < high.
     """

@@ -90,7 +90,7 @@ pub use job::{Fill, Target, fill};
 pub use key::{Id, Key, Part, Stream};
 pub use number::Number;
 pub use parts::Arg;
-pub use pattern::{eye, repeat};
+pub use pattern::repeat;
 pub use philox::block as philox;
 pub use plan::Plan;
 pub use region::Region;

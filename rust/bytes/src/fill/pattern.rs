@@ -1,4 +1,4 @@
-//! Fills that need no arithmetic: one element repeated, and the identity matrix.
+//! The one fill that needs no arithmetic: an element repeated.
 
 /// Bytes of the block that is copied over and over: it stays in the first-level cache, so a large
 /// fill runs at the speed of writing.
@@ -32,16 +32,4 @@ fn repeat_by_doubling(buf: &mut [u8], pattern: &[u8]) {
         buf.copy_within(..next, filled);
         filled += next;
     }
-}
-
-/// Writes `one` on the main diagonal of a `rows` × `cols` matrix in C order whose bytes are already
-/// zero. A buffer shorter than the matrix gets the part of the diagonal that fits.
-pub fn eye(buf: &mut [u8], rows: usize, cols: usize, one: &[u8]) {
-    if one.is_empty() {
-        return;
-    }
-    buf.chunks_exact_mut(one.len())
-        .step_by(cols.saturating_add(1))
-        .take(rows.min(cols))
-        .for_each(|element| element.copy_from_slice(one));
 }

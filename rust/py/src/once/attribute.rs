@@ -152,10 +152,7 @@ impl LazyAttribute {
 
     /// Have those that this one overrides look twice before they take what is in a slot for theirs.
     fn warn_overridden(&self, names: &Names, kind: &Bound<'_, PyType>) -> PyResult<()> {
-        let py = kind.py();
-        for class in kind.mro() {
-            let body = class.getattr(intern!(py, "__dict__"))?;
-            let below = body.call_method1(intern!(py, "get"), (&names.attribute,))?;
+        for below in in_bodies(kind, names.attribute.bind(kind.py()))? {
             if let Ok(below) = below.cast::<Self>()
                 && !ptr::eq(below.get(), self)
             {
@@ -251,15 +248,29 @@ impl Home<'_> {
     }
 }
 
+/// What the bodies of `kind` and its bases have under `name`, in the order of the look-up.
+fn in_bodies<'py>(
+    kind: &Bound<'py, PyType>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let py = kind.py();
+    let mut found = Vec::new();
+    for class in kind.mro() {
+        let body = class.getattr(intern!(py, "__dict__"))?;
+        if body.contains(name)? {
+            found.push(body.get_item(name)?);
+        }
+    }
+    Ok(found)
+}
+
 /// An AttributeError of a method as one that no `__getattr__` of the class can hide.
 fn unmasked(instance: &Bound<'_, PyAny>, label: &str, error: PyErr) -> PyErr {
     let py = instance.py();
-    let kind = instance.get_type();
-    let hides = kind.mro().iter().any(|class| {
-        let own = class.getattr(intern!(py, "__dict__"));
-        own.is_ok_and(|own| own.contains(intern!(py, "__getattr__")).unwrap_or(false))
-    });
-    if !hides || !error.is_instance_of::<PyAttributeError>(py) {
+    let hooks = || in_bodies(&instance.get_type(), intern!(py, "__getattr__"));
+    let is_hidden = error.is_instance_of::<PyAttributeError>(py)
+        && hooks().is_ok_and(|hooks| !hooks.is_empty());
+    if !is_hidden {
         return error;
     }
     let text = error.value(py);
@@ -325,8 +336,10 @@ impl LazyAttribute {
         let Some(instance) = instance else {
             return Ok(slf.clone().into_any().unbind());
         };
-        if !slf.get().is_overridden.load(Ordering::Relaxed)
-            && let Some(member) = slf.get().declared(instance)
+        let this = slf.get();
+        if let Some(member) = this.declared(instance)
+            && !(this.is_overridden.load(Ordering::Relaxed)
+                && this.gives_way(this.names(slf.py())?, instance)?)
             && let Some(value) = member.read(instance)?
         {
             return Ok(value.unbind());

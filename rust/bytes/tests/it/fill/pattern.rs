@@ -1,6 +1,6 @@
-//! Repeated elements and identity matrices.
+//! Repeated elements.
 
-use lazyparam_bytes::fill::{eye, repeat};
+use lazyparam_bytes::fill::repeat;
 use proptest::prelude::*;
 
 proptest! {
@@ -39,27 +39,4 @@ fn an_empty_pattern_or_buffer_changes_nothing() {
     repeat(&mut buf, &[]);
     assert_eq!(buf, [1, 2]);
     repeat(&mut [], &[1, 2]);
-}
-
-#[test]
-fn eye_puts_ones_on_the_diagonal() {
-    for (rows, cols) in [(3, 3), (2, 5), (5, 2), (1, 1), (0, 3), (3, 0)] {
-        let mut buf = vec![0; rows * cols * 4];
-        eye(&mut buf, rows, cols, &1_f32.to_le_bytes());
-        for row in 0..rows {
-            for col in 0..cols {
-                let at = (row * cols + col) * 4;
-                let value = f32::from_le_bytes(buf[at..at + 4].try_into().unwrap());
-                assert_eq!(value, if row == col { 1.0 } else { 0.0 });
-            }
-        }
-    }
-}
-
-#[test]
-fn eye_with_an_empty_one_or_a_short_buffer_does_not_panic() {
-    eye(&mut [0; 4], 2, 2, &[]);
-    let mut short = [0; 3];
-    eye(&mut short, 2, 2, &[1]);
-    assert_eq!(short, [1, 0, 0]);
 }
