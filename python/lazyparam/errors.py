@@ -116,6 +116,14 @@ class DeviceUnavailable(DeviceError, RuntimeError):
     """The library is there, the device is not."""
 
 
+class AutodiffUnsupported(DeviceError, TypeError):
+    """The library of a device does not record gradients."""
+
+
+class InitInTransform(DeviceError, RuntimeError):
+    """A value would come into being where that cannot be done: while a graph is captured, say."""
+
+
 class RecordError(LazyParamError):
     """Something is wrong with stored parameters, or they do not fit the module.
 

@@ -10,15 +10,17 @@ import numpy as np
 from .. import _core, _host
 from .._core import Buffer, Device
 from ..errors import DeviceUnavailable, InitError
+from . import Backend
 
 _CPU = Device("numpy:cpu")
 
 
-class NumpyBackend:
+class NumpyBackend(Backend):
     """Arrays are ``numpy.ndarray``; fp8, fp4 and bfloat16 elements are those of ml_dtypes."""
 
     name = "numpy"
     array_type = "a NumPy array"
+    packages = frozenset({"numpy", "ml_dtypes"})
 
     def owns(self, x: object) -> bool:
         return isinstance(x, np.ndarray | np.generic)
@@ -35,21 +37,20 @@ class NumpyBackend:
         if device != _CPU:
             raise DeviceUnavailable("NumPy has one device", expected="numpy:cpu", found=str(device))
 
-    def scope(self, device: Device) -> None:
-        return None
-
-    def publish(self, x: Any, device: Device, sole: bool) -> np.ndarray[Any, Any]:
+    def check(self, x: Any) -> None:
         # Looking at `np.ma` imports it; a plain array is no reason to.
         if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
             raise InitError(
                 "a masked array is not a parameter's value",
                 remedy="Call .filled(...) on it.",
             )
+
+    def publish(self, x: Any, device: Device, sole: bool, ours: bool) -> np.ndarray[Any, Any]:
         array = np.asarray(x)
         root = array
         while isinstance(root.base, np.ndarray):
             root = root.base
-        if isinstance(root.base, Buffer):
+        if isinstance(root.base, Buffer) and root.base.is_readonly:
             return array
         native = array.dtype.newbyteorder("=")
         if native != array.dtype:
@@ -68,7 +69,7 @@ class NumpyBackend:
         memory: Any = Buffer.lend(array.ravel(order="K").view(np.uint8))
         return np.ndarray(array.shape, array.dtype, memory, 0, array.strides)
 
-    def from_host(self, array: Any, device: Device) -> Any:
+    def from_host(self, array: Any, device: Device, sole: bool) -> Any:
         return array
 
     def to_host(self, x: Any) -> Any:
