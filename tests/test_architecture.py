@@ -16,10 +16,11 @@ PACKAGE = ROOT / "python" / "lazyparam"
 FLOORS = [
     {"_core", "errors"},
     {"backends", "_host"},
-    {"backends._numpy"},
+    {"backends._numpy", "backends._torch_scope"},
+    {"backends._torch"},
     {"cells", "devices", "init", "_awaiting", "_tree", "_progress"},
     {"sources"},
-    {"visitors", "display", "drafts", "records"},
+    {"visitors", "display", "drafts", "records", "grads"},
     {"plans"},
     {"module"},
     {"__init__"},

@@ -26,6 +26,7 @@ from .errors import (
     UnexpectedKeys,
     UnsetError,
 )
+from .grads import Grads, gradients
 from .module import Module
 from .plans import LoadPlan
 from .visitors import ModuleMapper, ModuleVisitor
@@ -40,6 +41,7 @@ __all__ = [
     "DeviceUnavailable",
     "Draft",
     "FormatError",
+    "Grads",
     "InitError",
     "Lazy",
     "LazyCycleError",
@@ -64,6 +66,7 @@ __all__ = [
     "UnsetError",
     "__version__",
     "device",
+    "gradients",
     "init",
     "lazy",
     "once",

@@ -14,7 +14,7 @@ from weakref import getweakrefcount
 import numpy as np
 import torch
 
-from .. import _core, _host
+from .. import _host
 from .._core import Device
 from ..errors import DeviceError, DeviceUnavailable, InitError
 from . import Backend
@@ -31,6 +31,8 @@ int4 and its like, which have no operations, and float4, which packs two element
 _DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, name) for name in _NAMES if hasattr(torch, name)
 }
+
+_KNOWN = f"one of {', '.join(_DTYPES)}"
 
 _CARRIERS: dict[torch.dtype, torch.dtype] = {
     dtype: torch.uint8 if dtype.itemsize == 1 else torch.int16
@@ -124,8 +126,7 @@ class TorchBackend(Backend):
         if dtype is None:
             raise DeviceError(
                 f"torch has no dtype {array.dtype}",
-                expected=f"one of {', '.join(_DTYPES)}",
-                found=str(array.dtype),
+                expected=_KNOWN,
                 remedy="Cast it first: to_device moves values as they are.",
             )
         _refuse_too_wide(name, device)
@@ -150,35 +151,15 @@ class TorchBackend(Backend):
 
     def cast(self, x: Any, dtype: str) -> torch.Tensor:
         name = _name_of(x.dtype)
-        kind = _core.dtype_kind(dtype)
-        if _core.dtype_kind(name) != kind:
-            raise InitError(
-                "one kind of numbers is not cast to another",
-                expected=f"{kind}s, to be cast to {dtype}",
-                found=name,
-            )
-        if dtype not in _DTYPES:
-            raise DeviceError(f"torch has no dtype {dtype}", expected=f"one of {', '.join(_DTYPES)}")
-        if kind == "int":
-            self._refuse_ints_that_do_not_fit(x, dtype)
-        narrow = _DTYPES[dtype]
-        if x.dtype == torch.float64 and narrow.itemsize < 4:
-            # By way of float32 torch would round twice, and differ from NumPy in the last bit.
-            rounded = self.to_host(x).astype(_host.dtype(dtype))
-            return self.from_host(rounded, self._home(x.device), True)
-        cast: torch.Tensor = x.to(narrow, copy=True)
-        return cast
-
-    def _refuse_ints_that_do_not_fit(self, x: torch.Tensor, dtype: str) -> None:
-        limits = np.iinfo(dtype)
-        own = np.iinfo(_name_of(x.dtype))
-        if not x.numel() or (limits.min <= own.min and own.max <= limits.max):
-            return
-        # By NumPy: torch has no order for its wide unsigned ints.
-        host = self.to_host(x)
-        for number in (int(host.min()), int(host.max())):
-            if not limits.min <= number <= limits.max:
-                raise InitError(f"{number} does not fit {dtype}")
+        _host.refuse_other_kind(name, dtype)
+        wanted = _DTYPES.get(dtype)
+        if wanted is None:
+            raise DeviceError(f"torch has no dtype {dtype}", expected=_KNOWN)
+        if _is_cast_by_numpy(x.dtype, wanted):
+            cast = _host.cast(self.to_host(x), dtype)
+            return self.from_host(cast, self._home(x.device), True)
+        moved: torch.Tensor = x.to(wanted, copy=True)
+        return moved
 
     def copy(self, x: Any) -> torch.Tensor:
         with Scope(x.device):
@@ -234,6 +215,18 @@ def _place(device: Device) -> torch.device:
     )
 
 
+def _is_cast_by_numpy(have: torch.dtype, wanted: torch.dtype) -> bool:
+    """Whether torch casts otherwise than NumPy does: a value is to be the same on every device.
+
+    Ints that do not fit are to be found, and torch has no order for its wide unsigned ones. Its
+    float64 is rounded twice on the way to less than float32. Its fp8 are saturated or truncated,
+    depending on its version and theirs.
+    """
+    if not wanted.is_floating_point:
+        return not wanted.is_complex
+    return wanted.itemsize == 1 or (have == torch.float64 and wanted.itemsize < 4)
+
+
 def _refuse_too_wide(name: str, device: Device) -> None:
     if name in _TOO_WIDE.get(device.kind, ()):
         raise DeviceError(
@@ -277,6 +270,8 @@ def _oddity_of(x: torch.Tensor) -> tuple[str, str] | None:
         return "a quantised tensor", "Call .dequantize() on it, or store .int_repr() and its scale."
     if _HAS_NAMES(x):
         return "a tensor with named axes", "Call .rename(None) on it."
+    if x._is_zerotensor():
+        return "a tensor of zeros that have no memory", "Call .clone() on it."
     if x.numel() and not x.untyped_storage().nbytes():
         return "a tensor whose memory was given back", "Its storage was resized to nothing."
     return None
@@ -350,8 +345,11 @@ def _is_unshared(x: torch.Tensor) -> bool:
     storage = x.untyped_storage()
     if not storage.resizable() or storage.nbytes() != x.numel() * x.itemsize:
         return False
+    # Of several processes. A storage on a GPU calls itself shared, always.
+    if x.device.type == "cpu" and storage.is_shared():
+        return False
     del storage
-    if x.is_conj() or x.is_neg() or x._is_zerotensor() or not _is_dense(x):
+    if x.is_conj() or x.is_neg() or not _is_dense(x):
         return False
     return _owners(x) == _UNSHARED
 
