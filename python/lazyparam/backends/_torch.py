@@ -174,9 +174,8 @@ class TorchBackend(Backend):
     def leaf(self, x: Any) -> torch.Tensor:
         # Not `.data`: the leaf and the value are one memory, and a graph that has saved one of
         # them is to notice when the other is written to.
-        with Scope(x.device):
-            leaf: torch.Tensor = x.detach().requires_grad_(True)
-            return leaf
+        leaf: torch.Tensor = x.detach().requires_grad_(True)
+        return leaf
 
     def grad(self, x: Any) -> torch.Tensor | None:
         with Scope(x.device):
