@@ -111,7 +111,7 @@ def test_freezing_a_clone_does_not_freeze_the_original(before: bool) -> None:
 def test_devices_then_the_same_device_then_backward_gives_the_right_gradients() -> None:
     """B13: asking for devices and moving to the same one initialises nothing."""
     model = Bag(
-        weight=lp.Param((1, 2), lp.init.full(3.0), device=TRACKING),
+        weight=lp.Param((1, 2), lp.init.constant(3.0), device=TRACKING),
         bias=lp.Param(1, lp.init.zeros(), device=TRACKING),
     )
     assert model.devices() == [PLAIN]
@@ -435,18 +435,20 @@ def test_a_value_that_is_not_as_declared_is_refused_by_path(init: Any, match: st
     assert not box.t.is_initialized
 
 
-@pytest.mark.parametrize(
-    ("init", "match"),
-    [
-        (lambda plan: torch.ones(3) + np.ones(3, np.float32), "another dtype|unsupported|library"),
-        (lambda plan: torch.ones(3) @ np.ones(3, np.float32), ""),
-    ],
-)
-def test_mixing_libraries_in_an_initialiser_fails_clearly(init: Any, match: str) -> None:
-    p = lp.Param(3, init, device="torch:cpu")
-    with pytest.raises((TypeError, lp.InitError)):
-        p.val()
-    assert not p.is_initialized
+def test_mixing_libraries_in_an_initialiser_fails_clearly() -> None:
+    """Whatever torch itself says, or the check of what came of it; and the param stays lazy."""
+    other = lp.Param(3, lp.init.ones())
+    for init in (
+        lambda plan: np.ones(3, np.float32) * other.val(),
+        lambda plan: torch.stack([torch.ones(3), other.val()]),
+        lambda plan: torch.matmul(torch.ones(3, 3), other.val()),
+        lambda plan: other.val(),
+    ):
+        p = lp.Param(3, init, device="torch:cpu")
+        with pytest.raises((TypeError, lp.InitError)) as raised:
+            p.val()
+        assert "library" in str(raised.value) or raised.value.__notes__
+        assert not p.is_initialized
 
 
 def test_a_device_that_is_not_there_is_an_error_at_use_only() -> None:
@@ -557,11 +559,14 @@ def test_a_draft_becomes_a_new_param_and_the_old_one_never_changes() -> None:
 def test_a_param_is_pickled_and_copied_lazy_or_ready(make: Any, dtype: str) -> None:
     """B58: as its recipe if it is lazy, as its elements if it is there."""
     p = lazy(TRACKING, dtype) if make is called else make(TRACKING, dtype)
-    for other in (pickle.loads(pickle.dumps(p)), copy.deepcopy(p)):
+    copies = pickle.loads(pickle.dumps(p)), copy.deepcopy(p)
+    for other in copies:
         assert other.is_initialized is p.is_initialized
+    for other in copies:
         assert (other.dtype, other.device, other.id) == (p.dtype, p.device, p.id)
+        assert other.device.is_autodiff
         assert other.val().dtype == p.val().dtype
-        assert torch.equal(other.val().float(), p.val().float())
+        assert np.asarray(other).tobytes() == np.asarray(p).tobytes()
         assert other.val().data_ptr() != p.val().data_ptr()
         assert other.val().requires_grad is p.val().requires_grad
 
@@ -661,7 +666,7 @@ def test_a_mapped_file_takes_no_memory_before_it_is_written_to(tmp_path: Path) -
 
     def private():
         for line in open("/proc/self/smaps_rollup"):
-            if line.startswith("Private_Dirty"):
+            if line.startswith("Anonymous"):
                 return int(line.split()[1]) * 1024
 
     class Model(lp.Module):
