@@ -18,7 +18,7 @@ from .. import _host
 from .._core import Device
 from ..errors import DeviceError, DeviceUnavailable, InitError
 from . import Backend
-from ._torch_scope import Scope
+from ._torch_scope import Scope, hidden_from_compiler
 
 _NAMES = (
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
@@ -45,6 +45,7 @@ _TOO_WIDE = {"mps": frozenset({"float64", "complex128"})}
 """Kinds of devices, and the dtypes that they do not have."""
 
 
+@hidden_from_compiler
 class TorchBackend(Backend):
     """Arrays are ``torch.Tensor``; gradients are those of ``torch.autograd``."""
 
@@ -402,5 +403,7 @@ def _as_numpy(x: torch.Tensor) -> np.ndarray[Any, Any]:
     array: np.ndarray[Any, Any] = x.numpy()
     return array
 
+
+hidden_from_compiler(_host)
 
 BACKEND = TorchBackend()

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from types import FunctionType, TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 
 from ..errors import InitInTransform
 
-__all__ = ["Scope"]
+__all__ = ["Scope", "hidden_from_compiler"]
+
+_T = TypeVar("_T")
 
 
 def _private(path: str) -> Callable[..., Any] | None:
@@ -29,6 +31,23 @@ def _private(path: str) -> Callable[..., Any] | None:
     for name in path.split("."):
         found = getattr(found, name, None)
     return found if callable(found) else None
+
+
+def hidden_from_compiler(owner: _T) -> _T:
+    """A class or module whose functions, and what they call, ``torch.compile`` does not look at.
+
+    Where it meets a parameter it breaks its graph and goes on in whatever Python is called from
+    there; it would compile how a value is made, which happens once.
+    """
+    try:
+        frames: Any = torch._C._dynamo.eval_frame
+        skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+        for function in vars(owner).values():
+            if isinstance(function, FunctionType):
+                frames.set_code_exec_strategy(function.__code__, skip)
+    except AttributeError:
+        pass  # then it compiles more than it need
+    return owner
 
 
 class _Switch(NamedTuple):
@@ -81,6 +100,17 @@ def _no_tracing() -> Iterator[None]:
 
 
 @contextmanager
+def _no_compiler() -> Iterator[None]:
+    """No ``torch.compile``: an initialiser is Python as it is written."""
+    frames: Any = torch._C._dynamo.eval_frame
+    compiler = frames.set_eval_frame(None)
+    try:
+        yield
+    finally:
+        frames.set_eval_frame(compiler)
+
+
+@contextmanager
 def _no_autocast() -> Iterator[None]:
     kinds = [
         kind
@@ -98,9 +128,17 @@ def _no_autocast() -> Iterator[None]:
 
 def _switches() -> tuple[_Switch, ...]:
     """What this version of torch knows of, the outermost first."""
-    length_of_modes = _private("_C._len_torch_dispatch_stack")
     known = (
-        (length_of_modes, _no_dispatch_modes, ("utils._python_dispatch._disable_current_modes",)),
+        (
+            _private("_C._dynamo.eval_frame.get_eval_frame_callback"),
+            _no_compiler,
+            ("_C._dynamo.eval_frame.set_eval_frame",),
+        ),
+        (
+            _private("_C._len_torch_dispatch_stack"),
+            _no_dispatch_modes,
+            ("utils._python_dispatch._disable_current_modes",),
+        ),
         (
             _private("_C._len_torch_function_stack"),
             _no_function_modes,
@@ -125,6 +163,7 @@ def _switches() -> tuple[_Switch, ...]:
 _SWITCHES = _switches()
 
 
+@hidden_from_compiler
 class Scope:
     """A context in which a thread makes values on `device`: entered once, by the thread itself.
 
