@@ -1,8 +1,8 @@
-"""Fine-tune on torch: a lazy model, a checkpoint of its body, 200 steps, and the same by torch alone.
+"""Fine-tune on torch: a lazy model, a checkpoint of its body, 200 steps, and torch alone beside it.
 
-Declares a network, loads the pretrained body from a file, draws the new head from a seed, freezes the
-first layer and trains the rest with an optimiser of torch. A `torch.nn.Module` that starts from the
-same numbers is trained beside it: the losses agree. The result is saved and read back.
+Declares a network, loads the pretrained body from a file, draws the new head from a seed, freezes
+the first layer and trains the rest with an optimiser of torch. A `torch.nn.Module` that starts from
+the same numbers is trained, too: the losses agree. The result is saved and read back.
 
     python examples/train_torch.py [--optimizer adam] [--device torch:cpu] [--steps 200]
 """
@@ -94,7 +94,11 @@ def examples(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def train(
-    model: Callable[[Tensor], Tensor], optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, steps: int
+    model: Callable[[Tensor], Tensor],
+    optimizer: torch.optim.Optimizer,
+    x: Tensor,
+    y: Tensor,
+    steps: int,
 ) -> list[float]:
     """The loss before each step and after the last one."""
     losses = []
@@ -108,7 +112,9 @@ def train(
         return [*losses, functional.mse_loss(model(x), y).item()]
 
 
-def run(folder: Path, optimizer: str, device: str, steps: int) -> tuple[list[float], list[float], Net]:
+def run(
+    folder: Path, optimizer: str, device: str, steps: int
+) -> tuple[list[float], list[float], Net]:
     """Train both; the losses with lazyparam, those with torch alone, and the trained network."""
     checkpoint = folder / "body.safetensors"
     pretrained(checkpoint)

@@ -1,9 +1,9 @@
-"""The torch backend by itself: the host bridge, memory, casts, refusals, and what it switches off."""
+"""The torch backend by itself: host bridge, memory, casts, refusals, and what it switches off."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -138,7 +138,7 @@ def test_memory_that_torch_cannot_work_on_is_copied_even_if_it_is_ours(layout: s
     ids=lambda array: str(array.dtype)[:12],
 )
 def test_a_dtype_that_torch_lacks_is_refused_by_name(array: np.ndarray) -> None:
-    with pytest.raises(lp.DeviceError, match="torch has no dtype .*expected one of bool, uint8"):
+    with pytest.raises(lp.DeviceError, match=r"torch has no dtype .*expected one of bool, uint8"):
         BACKEND.from_host(array, CPU, False)
 
 
@@ -338,7 +338,7 @@ def test_what_is_published_is_dense_resolved_and_plain() -> None:
         value = publish(made)
         assert type(value) is torch.Tensor
         assert value.tolist() == expected
-        assert not (value.is_conj() or value.is_neg() or value.requires_grad)
+        assert (value.is_conj(), value.is_neg(), value.requires_grad) == (False, False, False)
         assert value.untyped_storage().nbytes() == value.numel() * value.itemsize
 
 
@@ -597,11 +597,10 @@ def test_whatever_is_on_is_off_inside_and_on_again_afterwards(name: str) -> None
 
 
 @pytest.fixture
-def _old_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _old_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A torch without any of the private names."""
     monkeypatch.setattr(of_scope, "_private", lambda path: None)
     monkeypatch.setattr(of_scope, "_SWITCHES", of_scope._switches())
-    yield
 
 
 @pytest.mark.usefixtures("_old_torch")

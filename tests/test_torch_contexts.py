@@ -1,4 +1,4 @@
-"""First access wherever a program happens to be: what comes into being is a real tensor all the same.
+"""First access wherever a program happens to be: what comes into being is a real tensor.
 
 Each context is entered by a thread and is of that thread alone; whoever reads the parameter first
 must not leave an inference tensor, a fake one, a rounded one or a traced one to all the others.

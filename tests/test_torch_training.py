@@ -175,7 +175,7 @@ def test_a_model_in_training_is_copied_and_pickled_without_its_gradients() -> No
         assert other.leaves()[0] is not model.leaves()[0]
 
 
-# ---- gradients by parameter ------------------------------------------------------------------------
+# ---- gradients by parameter ----------------------------------------------------------------------
 
 
 def test_gradients_are_found_by_parameter_by_id_and_by_what_was_made_of_it() -> None:

@@ -210,8 +210,10 @@ def _text_of(place: torch.device) -> str:
 
 
 def _place(device: Device) -> torch.device:
-    return torch.device(device.kind) if device.index is None else torch.device(
-        device.kind, device.index
+    return (
+        torch.device(device.kind)
+        if device.index is None
+        else torch.device(device.kind, device.index)
     )
 
 
@@ -246,7 +248,7 @@ def _oddity_of(x: torch.Tensor) -> tuple[str, str] | None:
     """What `x` is instead of a tensor with elements, and what to do; None if it is one."""
     kind: Any = type(x)
     plain = kind is torch.Tensor
-    if not plain and isinstance(x, torch.nn.parameter.UninitializedTensorMixin):
+    if not plain and isinstance(x, torch.nn.UninitializedParameter | torch.nn.UninitializedBuffer):
         return "an uninitialised tensor", "Give it a shape and elements first."
     if not plain and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return _subclass(kind), _HAS_OPERATORS_OF_ITS_OWN
@@ -265,7 +267,10 @@ def _oddity_of(x: torch.Tensor) -> tuple[str, str] | None:
         )
     if x.is_nested or x.layout is not torch.strided:
         layout = "nested" if x.is_nested else str(x.layout).removeprefix("torch.").lstrip("_")
-        return f"a tensor of the layout {layout}", "Call .to_dense() or .to_padded_tensor(...) on it."
+        return (
+            f"a tensor of the layout {layout}",
+            "Call .to_dense() or .to_padded_tensor(...) on it.",
+        )
     if x.is_quantized:
         return "a quantised tensor", "Call .dequantize() on it, or store .int_repr() and its scale."
     if _HAS_NAMES(x):

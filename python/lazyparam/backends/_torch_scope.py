@@ -24,6 +24,8 @@ __all__ = ["Scope", "hidden_from_compiler"]
 
 _T = TypeVar("_T")
 
+_C: Any = torch._C
+
 
 def _private(path: str) -> Callable[..., Any] | None:
     """A function of torch that has no public name, or None if this version does not have it."""
@@ -40,7 +42,7 @@ def hidden_from_compiler(owner: _T) -> _T:
     there; it would compile how a value is made, which happens once.
     """
     try:
-        frames: Any = torch._C._dynamo.eval_frame
+        frames = _C._dynamo.eval_frame
         skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
         for function in vars(owner).values():
             if isinstance(function, FunctionType):
@@ -69,9 +71,8 @@ def _no_dispatch_modes() -> Iterator[None]:
 @contextmanager
 def _no_function_modes() -> Iterator[None]:
     """No default device, no ``with torch.device(...)``, no mode of anybody's."""
-    from torch import overrides
-
-    modes = [overrides._pop_mode() for _ in range(torch._C._len_torch_function_stack())]
+    overrides: Any = torch.overrides
+    modes = [overrides._pop_mode() for _ in range(_C._len_torch_function_stack())]
     try:
         yield
     finally:
@@ -91,18 +92,18 @@ def _no_transforms() -> Iterator[None]:
 @contextmanager
 def _no_tracing() -> Iterator[None]:
     """No ``torch.jit.trace``: what makes a value is no part of somebody's graph."""
-    state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # type: ignore[arg-type] # None ends it, says its source
+    state = _C._get_tracing_state()
+    _C._set_tracing_state(None)
     try:
         yield
     finally:
-        torch._C._set_tracing_state(state)
+        _C._set_tracing_state(state)
 
 
 @contextmanager
 def _no_compiler() -> Iterator[None]:
     """No ``torch.compile``: an initialiser is Python as it is written."""
-    frames: Any = torch._C._dynamo.eval_frame
+    frames = _C._dynamo.eval_frame
     compiler = frames.set_eval_frame(None)
     try:
         yield
@@ -114,8 +115,8 @@ def _no_compiler() -> Iterator[None]:
 def _no_autocast() -> Iterator[None]:
     kinds = [
         kind
-        for kind in torch._C._autocast_supported_devices()
-        if torch._C._is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+        for kind in _C._autocast_supported_devices()
+        if _C._is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     ]
     for kind in kinds:
         torch.set_autocast_enabled(kind, False)
@@ -181,7 +182,7 @@ class Scope:
         if on or self._device.type != "cpu":
             self._escape(on)
         self._records = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
+        _C._set_grad_enabled(False)
         return self
 
     def __exit__(
@@ -190,7 +191,7 @@ class Scope:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        torch._C._set_grad_enabled(self._records)
+        _C._set_grad_enabled(self._records)
         if self._undo is not None:
             self._undo.__exit__(kind, error, traceback)
 
