@@ -1,4 +1,4 @@
-"""Import lazyparam in fresh processes that have NumPy already: seconds beyond NumPy's own import."""
+"""Import lazyparam in fresh processes that have NumPy already: seconds beyond that import."""
 
 from __future__ import annotations
 
