@@ -186,13 +186,14 @@ class TorchBackend(Backend):
     def gradients(
         self, loss: Any, leaves: Sequence[Any], retain_graph: bool, create_graph: bool
     ) -> Sequence[torch.Tensor | None]:
-        return torch.autograd.grad(
+        found: Sequence[torch.Tensor | None] = torch.autograd.grad(
             loss,
             leaves,
             retain_graph=retain_graph or create_graph,
             create_graph=create_graph,
             allow_unused=True,
         )
+        return found
 
 
 # ---- names ------------------------------------------------------------------------------------
