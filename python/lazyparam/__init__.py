@@ -27,7 +27,9 @@ from .errors import (
     UnsetError,
 )
 from .module import Module
+from .places import Place
 from .plans import LoadPlan
+from .pytrees import combine
 from .visitors import ModuleMapper, ModuleVisitor
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "Param",
     "ParamMapper",
     "PickleError",
+    "Place",
     "Plan",
     "RecordError",
     "ShapeMismatch",
@@ -63,6 +66,7 @@ __all__ = [
     "UnexpectedKeys",
     "UnsetError",
     "__version__",
+    "combine",
     "device",
     "init",
     "lazy",

@@ -1,0 +1,46 @@
+//! A parameter as a place in a tree: all that a handle says of itself, and no value.
+
+use lazyparam_core::{Lazy, Origin, Recipe};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::{Param, ParamMapper};
+use crate::array::Step;
+use crate::draw::Draw;
+use crate::gate::Cx;
+
+#[pymethods]
+impl Param {
+    /// This parameter without its value and its recipe. What keeps the form of a tree for long
+    /// keeps such parameters, so that it keeps no weights.
+    fn _emptied(&self, py: Python<'_>) -> Self {
+        let plan = self.core.state().plan().clone();
+        let empty = Lazy::new(plan, Recipe::Origin(Origin::Draw(Draw::Missing)));
+        self.next(self.core.with_ready(self.core.id(), empty, Cx::new(py)))
+    }
+
+    /// The third of what ``consume`` gives; nothing comes into being.
+    fn _mapper(slf: &Bound<'_, Self>) -> ParamMapper {
+        let handle = slf.clone().unbind();
+        ParamMapper { handle }
+    }
+
+    /// What tells two parameters apart besides their values: identity, wish, the shape in files
+    /// and the functions of the load and save mappers.
+    #[getter]
+    fn _traits<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let mappers = self.core.mappers();
+        let functions = |steps: &[Step]| {
+            let each = steps.iter().map(|step| match step {
+                Step::Map(function) => Ok(function.bind(py).clone()),
+                Step::Cast(dtype) => Ok(dtype.name().into_pyobject(py)?.into_any()),
+            });
+            PyTuple::new(py, each.collect::<PyResult<Vec<_>>>()?)
+        };
+        let stored = mappers.stored.as_ref().map(|shape| shape.to_vec());
+        let (id, wish) = (self.core.id(), self.core.requires_grad());
+        let stored = stored.map(|shape| PyTuple::new(py, shape)).transpose()?;
+        let (load, save) = (functions(mappers.load())?, functions(mappers.save())?);
+        (id, wish, stored, load, save).into_pyobject(py)
+    }
+}
