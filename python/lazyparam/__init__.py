@@ -8,6 +8,7 @@ from .display import Summary, summary
 from .drafts import Draft
 from .errors import (
     AlreadySetError,
+    AutodiffUnsupported,
     BackendMissing,
     DeclarationError,
     DeviceError,
@@ -15,6 +16,7 @@ from .errors import (
     DeviceUnavailable,
     FormatError,
     InitError,
+    InitInTransform,
     LazyCycleError,
     LazyParamError,
     LazyTypeError,
@@ -34,6 +36,7 @@ from .visitors import ModuleMapper, ModuleVisitor
 
 __all__ = [
     "AlreadySetError",
+    "AutodiffUnsupported",
     "BackendMissing",
     "DeclarationError",
     "Device",
@@ -43,6 +46,7 @@ __all__ = [
     "Draft",
     "FormatError",
     "InitError",
+    "InitInTransform",
     "Lazy",
     "LazyCycleError",
     "LazyParamError",

@@ -89,8 +89,7 @@ def _load(name: str) -> Backend:
             backend: Backend = import_module(known.module).BACKEND
         except ImportError as error:
             raise BackendMissing(
-                f"devices of {name} need {known.distribution}, which cannot be imported",
-                found=f"{type(error).__name__}: {error}".partition("\n")[0],
+                f"{name} cannot be imported ({_brief(error)})",
                 remedy=f"pip install {known.distribution}",
             ) from error
         return backend
@@ -106,8 +105,7 @@ def _load(name: str) -> Backend:
         brought: Any = entry.load()
     except ImportError as error:
         raise BackendMissing(
-            f"the backend {name!r} cannot be imported",
-            found=f"{type(error).__name__}: {error}".partition("\n")[0],
+            f"the backend {name!r} cannot be imported ({_brief(error)})",
             remedy=f"It comes from {entry.value}.",
         ) from error
     backend = brought() if isinstance(brought, type) else brought
@@ -120,7 +118,15 @@ def backend_of(device: Device) -> Backend:
     Raises:
         BackendMissing: if there is no such backend or its library is not installed.
     """
-    return _loaded(device.backend)
+    try:
+        return _loaded(device.backend)
+    except BackendMissing as error:
+        error.found = str(device)
+        raise
+
+
+def _brief(error: ImportError) -> str:
+    return f"{error}".partition("\n")[0] or type(error).__name__
 
 
 def _of_package_of(kind: type) -> Iterator[Backend]:

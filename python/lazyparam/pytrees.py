@@ -297,7 +297,7 @@ def _traits_of(leaf: Leaf) -> tuple[Any, ...]:
     identity, wish, stored, load, save = leaf._traits
     if load or save:
         load, save = tuple(map(_Constant, load)), tuple(map(_Constant, save))
-    return (identity, wish, stored, load, save)
+    return (identity, wish, leaf.device.is_autodiff, stored, load, save)
 
 
 def _told_by(leaf: Leaf) -> tuple[Any, ...]:
@@ -483,13 +483,10 @@ def _param_over(value: Any, handle: Param[Any]) -> Param[Any] | None:
     if backend is None:
         return None
     try:
-        device = backend.device_of(value)
-        if device != handle.device:
-            if backend.name == handle.device.backend and not getattr(value, "committed", True):
-                # It is where JAX happens to make arrays: that is nobody's wish.
-                value = backend.to_device(value, device := handle.device)
-            else:
-                handle = handle.to_device(device)
+        wanted = handle.device
+        if not getattr(value, "committed", True) and wanted.backend == backend.name:
+            # It is where JAX happens to make arrays: that is nobody's wish.
+            value = backend.to_device(value, wanted)
         return Param.from_mapped_value(handle.id, value, handle._mapper())
     except LazyParamError:
         return None
