@@ -483,6 +483,7 @@ def _param_over(value: Any, handle: Param[Any]) -> Param[Any] | None:
     if backend is None:
         return None
     try:
+        backend.check(value)
         wanted = handle.device
         if not getattr(value, "committed", True) and wanted.backend == backend.name:
             # It is where JAX happens to make arrays: that is nobody's wish.

@@ -17,7 +17,7 @@ from jax.sharding import SingleDeviceSharding
 
 from .. import _host
 from .._core import Device
-from ..errors import DeviceError, DeviceUnavailable, InitError
+from ..errors import AutodiffUnsupported, DeviceError, DeviceUnavailable, InitError
 from . import Backend
 from ._numpy import BACKEND as HOST
 
@@ -41,7 +41,6 @@ class JaxBackend(Backend):
         return tuple(x.shape), _host.name_of(held) if isinstance(held, np.dtype) else str(held)
 
     def device_of(self, x: Any) -> Device:
-        self.check(x)
         devices = x.devices()
         if len(devices) != 1:
             raise InitError(
@@ -78,7 +77,7 @@ class JaxBackend(Backend):
                 expected=f"{self.array_type} in being",
                 remedy="Use what the function returned, or do not donate (donate_argnums).",
             )
-        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        if not isinstance(x.dtype, np.dtype):
             raise InitError(
                 "a key of random numbers is not a parameter's value",
                 expected="numbers or bools",
@@ -120,6 +119,13 @@ class JaxBackend(Backend):
         # narrow dtypes is its own.
         (place,) = x.devices()
         return self.from_host(HOST.cast(np.asarray(x), dtype), _device_at(place), sole=True)
+
+    def grad(self, x: Any) -> Any:
+        raise AutodiffUnsupported(
+            "JAX has no gradients in arrays: it transforms functions",
+            remedy="trainable, frozen = module.partition(), and jax.grad of a function of the "
+            "first; it gives gradients as a module.",
+        )
 
     def copy(self, x: Any) -> Any:
         (place,) = x.devices()
@@ -177,10 +183,28 @@ def _making(place: jax.Device) -> Iterator[None]:
         jax.ensure_compile_time_eval(),
         jax.default_device(place),
         _without_mesh(),
-        jax.transfer_guard("allow"),
-        jax.default_matmul_precision("highest"),
+        _without_guards(),
+        _in_full_precision(),
     ):
         yield
+
+
+# Each of these looks before it acts: contexts of JAX cost microseconds, and most are not set.
+
+
+def _without_guards() -> AbstractContextManager[Any]:
+    """The context in which values go from the host to devices, whatever the caller forbids."""
+    ways = ("host_to_device", "device_to_host", "device_to_device")
+    if all(getattr(jax.config, f"jax_transfer_guard_{way}") is None for way in ways):
+        return nullcontext()
+    return jax.transfer_guard("allow")
+
+
+def _in_full_precision() -> AbstractContextManager[Any]:
+    """The context in which an initialiser's products are not rounded as the caller's may be."""
+    if jax.config.jax_default_matmul_precision is None:
+        return nullcontext()
+    return jax.default_matmul_precision("highest")
 
 
 def _without_mesh() -> AbstractContextManager[Any]:
