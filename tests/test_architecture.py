@@ -39,7 +39,7 @@ def python_files() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
-FILES = {name_of(path) for path in python_files()}
+FILES = {"_core"} | {name_of(path) for path in python_files()}
 
 
 def used_by(path: Path) -> set[str]:

@@ -169,6 +169,6 @@ def device_named_by(spec: object) -> str:
             return name
     raise DeviceParseError(
         "this does not name a device",
-        expected='a text such as "cpu" or "torch:cuda:1", a Device, or a device of a library',
+        expected='a text such as "cpu", "cuda:1" or "torch:cpu", a Device, or a device of a library',
         found=f"{type(spec).__name__} {spec!r:.60}",
     )
