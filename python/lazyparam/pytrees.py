@@ -41,7 +41,7 @@ def register(kind: type) -> None:
 
     Called for each new module: so it is quick where there is nothing to do.
     """
-    if kind not in _registered and "jax" in sys.modules:
+    if kind not in _registered and sys.modules.get("jax.tree_util") is not None:
         _register(kind)
 
 
