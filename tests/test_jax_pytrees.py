@@ -88,7 +88,7 @@ def test_a_tree_put_together_again_is_a_module_with_the_same_params() -> None:
         model.named_parameters(False), rebuilt.named_parameters(False), strict=True
     ):
         assert (path, was.id, was.requires_grad) == (again, now.id, now.requires_grad)
-        assert now.path == was.path
+        assert now.path == path
         assert was.value is now.value
     assert rebuilt.head.is_tied_to(rebuilt.embed)
     assert (rebuilt.name, rebuilt.config) == (model.name, model.config)
