@@ -62,9 +62,12 @@ impl Param {
             .path(store.path().display().to_string())
             .err(py));
         };
+        let dtype = dtype.map(dtype_of).transpose()?;
+        // A read gives what is planned, cast from what is stored; only mappers see the latter.
+        let cast_by_read = dtype.filter(|_| self.core.mappers().load().is_empty());
         let plan = Plan {
             shape: Shape::from(entry.shape.as_slice()),
-            dtype: entry.dtype,
+            dtype: cast_by_read.unwrap_or(entry.dtype),
             device: self.core.device().clone(),
             requires_grad: false,
         };
@@ -74,7 +77,7 @@ impl Param {
             mode,
         };
         let source = Lazy::new(plan, Recipe::Origin(Origin::Read(read)));
-        self.loaded(py, source, dtype.map(dtype_of).transpose()?, None)
+        self.loaded(py, source, dtype, None)
     }
 
     /// A ready parameter with the value as it is saved: after the save mappers, without them.
@@ -94,6 +97,9 @@ impl Param {
 
 impl Param {
     /// The parameter with the value of `source` in its stored form; never runs the initialiser.
+    ///
+    /// With nothing between the tensor and the parameter, a cast is made where the tensor is: the
+    /// bits do not depend on the device then, and that need not have the tensor's dtype.
     fn loaded(
         &self,
         py: Python<'_>,
@@ -101,9 +107,23 @@ impl Param {
         dtype: Option<Dtype>,
         id: Option<u64>,
     ) -> PyResult<Self> {
-        let last = dtype.map(Step::Cast).into_iter().collect();
         let cx = Cx::new(py);
+        let mut last: Vec<Step> = dtype.map(Step::Cast).into_iter().collect();
         let core = self.try_with(py, |label| {
+            let mut source = source;
+            if let Some(dtype) = dtype
+                && self.core.mappers().load().is_empty()
+            {
+                let steps = std::mem::take(&mut last);
+                if source.plan().dtype != dtype {
+                    let plan = Plan {
+                        dtype,
+                        ..source.plan().clone()
+                    };
+                    source = Lazy::new(plan, Recipe::Derive { source, steps });
+                    source.force(label, cx)?;
+                }
+            }
             self.core
                 .transform_for_load(id, source, last, dtype, label, cx)
         })?;
