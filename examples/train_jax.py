@@ -1,7 +1,7 @@
-"""Training on JAX: a model whose features are loaded and frozen, and whose head is drawn and trained.
+"""Training on JAX: a model whose features are loaded and frozen, and whose head is trained.
 
-Declares the model lazily, loads the features from a checkpoint, draws the rest from a seed, and fits a
-noisy curve with jit and grad over the part that trains; prints the loss, and saves the result.
+Declares the model lazily, loads the features from a checkpoint, draws the rest from a seed, and
+fits a noisy curve with jit and grad over the part that trains; prints the loss, saves the result.
 
     python examples/train_jax.py
 """
@@ -82,14 +82,19 @@ def train(model: Curve, steps: int = STEPS) -> tuple[Curve, list[float]]:
 
 def declare(checkpoint: Path) -> Curve:
     """The model, lazy: its features from `checkpoint`, the rest from a seed."""
-    return Curve().seed(42).load_file(
-        checkpoint, rename=lambda name: f"features.{name}", allow_missing=True
+    return (
+        Curve()
+        .seed(42)
+        .load_file(checkpoint, rename=lambda name: f"features.{name}", allow_missing=True)
     )
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint, result = Path(folder) / "features.safetensors", Path(folder) / "trained.safetensors"
+        checkpoint, result = (
+            Path(folder) / "features.safetensors",
+            Path(folder) / "trained.safetensors",
+        )
         pretrained(checkpoint)
         model = declare(checkpoint)
         print(lp.summary(model), "\n")

@@ -149,14 +149,21 @@ def test_a_dtype_that_jax_lacks_is_refused_by_name(name: str) -> None:
     ("start", "target"),
     [
         *(("float32", "bfloat16"), ("float32", "float16"), ("float32", "float8_e4m3fn")),
-        *(("bfloat16", "float32"), ("int32", "int8"), ("uint8", "int32"), ("complex64", "complex64")),
+        *(
+            ("bfloat16", "float32"),
+            ("int32", "int8"),
+            ("uint8", "int32"),
+            ("complex64", "complex64"),
+        ),
     ],
 )
 def test_casts_round_as_numpy_does(start: str, target: str) -> None:
     rng = np.random.default_rng(0)
     numbers = rng.standard_normal(1000) * 40
     numbers[:3] = [1e-40, -1e-7, 0]  # XLA may take what is denormal for zero
-    array = numbers.astype(dtype_called(start)) if start != "uint8" else np.arange(100, dtype="uint8")
+    array = (
+        numbers.astype(dtype_called(start)) if start != "uint8" else np.arange(100, dtype="uint8")
+    )
     there = BACKEND.from_host(np.clip(array, -100, 100) if start == "int32" else array, CPU, False)
     assert same_bits(BACKEND.cast(there, target), np.asarray(there).astype(dtype_called(target)))
 
@@ -189,7 +196,7 @@ def test_devices_are_named_from_texts_and_from_jax_and_either_way_are_equal() ->
 
 @pytest.mark.parametrize("kind", ["cuda", "tpu", "npu"])
 def test_a_device_that_is_not_there_says_so_at_first_use_and_says_it_again(kind: str) -> None:
-    """cupy/cupy#9091, ludwig-ai/ludwig#3788: an error of ours, twice the same, JAX's as its cause."""
+    """cupy/cupy#9091, ludwig-ai/ludwig#3788: twice the same error, JAX's as its cause."""
     if kind in {d.platform.replace("gpu", "cuda") for d in jax.devices()}:
         pytest.skip("it is there")
     p = lp.Param(3, lp.init.ones(), device=f"jax:{kind}:1")
@@ -248,7 +255,7 @@ def test_a_key_of_random_numbers_is_refused() -> None:
 
 @pytest.mark.parametrize("value", [np.ones(3, np.float32), [1.0, 2.0, 3.0], None, 3.0])
 def test_an_initialiser_gives_arrays_of_its_devices_library(value: object) -> None:
-    with pytest.raises(lp.InitError, match="expected a jax.Array"):
+    with pytest.raises(lp.InitError, match=r"expected a jax\.Array"):
         lp.Param(3, lambda plan: value, device="jax:cpu").val()
 
 

@@ -32,7 +32,7 @@ DTYPES = ["float32", "bfloat16", "int32", "bool"]
 
 
 class Counting:
-    """An initialiser in JAX's own functions that counts its runs and draws other numbers each time."""
+    """Counts its runs, and draws other numbers each time, with JAX's own functions."""
 
     def __init__(self, failures: int = 0) -> None:
         self.runs = 0

@@ -70,8 +70,7 @@ def test_the_leaves_are_the_values_tied_ones_once_and_the_keys_are_the_paths() -
     pairs, form = jax.tree_util.tree_flatten_with_path(model)
     assert [jax.tree_util.keystr(key) for key, _ in pairs] == [f".{path}" for path in PATHS]
     assert all(
-        value is param.value
-        for (_, value), param in zip(pairs, model.parameters(), strict=True)
+        value is param.value for (_, value), param in zip(pairs, model.parameters(), strict=True)
     )
     assert form == jax.tree.structure(model)
     assert hash(form) == hash(jax.tree.structure(model))
@@ -261,7 +260,7 @@ def test_a_place_reads_as_the_parameter_does() -> None:
 
 
 def test_partition_splits_by_what_trains_and_initialises_nothing() -> None:
-    """jax.grad raises TypeError on int leaves: they go with what is frozen (patrick-kidger/equinox#909)."""
+    """jax.grad raises TypeError on int leaves, so they do not train (patrick-kidger/equinox#909)."""
     model = Bag(
         w=lp.Param(3, never, device="jax:cpu"),
         frozen=lp.Param(3, never, device="jax:cpu", requires_grad=False),
@@ -479,7 +478,10 @@ def test_every_container_of_a_module_goes_through_jax() -> None:
 
     shared = {"deep": p()}
     bag = Bag(
-        pair=Pair(p(), 3), data=Data([p()]), places={0: p(), "a": [p(), "b"]}, again=[shared, shared]
+        pair=Pair(p(), 3),
+        data=Data([p()]),
+        places={0: p(), "a": [p(), "b"]},
+        again=[shared, shared],
     )
     twice = jax.jit(lambda bag: jax.tree.map(lambda a: a * 2, bag))(bag)
     assert type(twice.pair) is Pair
@@ -534,7 +536,7 @@ def test_a_class_that_its_author_registered_is_left_as_it_is() -> None:
 
 
 def test_modules_become_trees_whatever_was_imported_first(tmp_path: Path) -> None:
-    """Classes before JAX and after, and in a process that only unpickles; JAX is never imported by us."""
+    """Classes before JAX and after, and classes of classes; JAX is never imported by us."""
     code = (
         "import sys, pickle, lazyparam as lp\n"
         "class Early(lp.Module):\n"
@@ -560,7 +562,10 @@ def test_modules_become_trees_whatever_was_imported_first(tmp_path: Path) -> Non
         "assert len(jax.tree.leaves(early)) == 1\n"
     )
     subprocess.run(
-        [sys.executable, "-c", by_backend], check=True, timeout=100, cwd=Path(__file__).parent.parent
+        [sys.executable, "-c", by_backend],
+        check=True,
+        timeout=100,
+        cwd=Path(__file__).parent.parent,
     )
 
 

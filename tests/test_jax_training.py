@@ -1,4 +1,4 @@
-"""Training on JAX: the example falls as it should, as the same steps on plain dicts of arrays do."""
+"""Training on JAX: the example falls as it should, as plain dicts of arrays do."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""JAX: ``jax:cpu:i``, ``jax:cuda:i``, ``jax:tpu:i``; its arrays are immutable and handed out as they are.
+"""JAX: ``jax:cpu:i``, ``jax:cuda:i``, ``jax:tpu:i``; arrays are immutable and handed out as such.
 
-JAX records no gradients in arrays: it transforms functions. See ``lazyparam.pytrees``.
+It records no gradients in arrays: it transforms functions. See ``lazyparam.pytrees``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class JaxBackend(Backend):
             raise InitError(
                 "a tracer is not a parameter's value: it is gone when the trace ends",
                 expected=self.array_type,
-                found=f"{type(x).__name__} {x.aval.str_short()}",
+                found=f"{type(x).__name__} of {x.dtype}{list(x.shape)}",
                 remedy="Do not use arguments of a function that JAX traces in an initialiser; "
                 "in a trace, change values as a tree (jax.tree.map), not as parameters.",
             )
@@ -191,20 +191,24 @@ def _making(place: jax.Device) -> Iterator[None]:
 
 # Each of these looks before it acts: contexts of JAX cost microseconds, and most are not set.
 
+_CONFIG: Any = jax.config
+"""What is set on this thread, or else for the process."""
+
 
 def _without_guards() -> AbstractContextManager[Any]:
     """The context in which values go from the host to devices, whatever the caller forbids."""
     ways = ("host_to_device", "device_to_host", "device_to_device")
-    if all(getattr(jax.config, f"jax_transfer_guard_{way}") is None for way in ways):
+    if all(getattr(_CONFIG, f"jax_transfer_guard_{way}") is None for way in ways):
         return nullcontext()
     return jax.transfer_guard("allow")
 
 
 def _in_full_precision() -> AbstractContextManager[Any]:
     """The context in which an initialiser's products are not rounded as the caller's may be."""
-    if jax.config.jax_default_matmul_precision is None:
+    if _CONFIG.jax_default_matmul_precision is None:
         return nullcontext()
-    return jax.default_matmul_precision("highest")
+    highest: AbstractContextManager[Any] = jax.default_matmul_precision("highest")
+    return highest
 
 
 def _without_mesh() -> AbstractContextManager[Any]:
@@ -216,7 +220,8 @@ def _without_mesh() -> AbstractContextManager[Any]:
     try:
         if jax.sharding.get_abstract_mesh().empty:
             return nullcontext()
-        return jax.set_mesh(None)  # type: ignore[arg-type] # taken, if not announced
+        no_mesh: Any = None  # taken, if not announced
+        return jax.set_mesh(no_mesh)
     except (AttributeError, ValueError):
         return nullcontext()
 
@@ -236,7 +241,7 @@ def _aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     held = array.dtype.newbyteorder("=")
     memory = np.empty(array.size * held.itemsize + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
-    copy: np.ndarray[Any, Any] = np.ndarray(array.shape, held, memory, start)  # type: ignore[arg-type]
+    copy: np.ndarray[Any, Any] = np.ndarray(array.shape, held, memory, start)
     copy[...] = array
     return copy
 
