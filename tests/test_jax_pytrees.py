@@ -103,6 +103,28 @@ def test_a_mapped_module_is_a_module_of_real_parameters() -> None:
     assert model.embed.dtype == "float32"
 
 
+def test_what_a_function_returned_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX runs ahead of Python: a step begins while the one before is still computed."""
+    from lazyparam.backends._jax import JaxBackend
+
+    def waits(*_: Any) -> None:
+        raise AssertionError("this would wait for the array")
+
+    model = Tied().initialize()
+    form = jax.tree.structure(model)
+    monkeypatch.setattr(JaxBackend, "publish", waits)
+    new = jax.tree.unflatten(form, jax.jit(jax.tree.leaves)(model))
+    assert isinstance(new.embed, lp.Param)
+    assert new.embed.value.committed
+
+
+def test_weak_types_and_homeless_arrays_in_a_tree_become_values_of_their_own() -> None:
+    box = Box(lp.Param(3, ONES, device="jax:cpu"))
+    new = jax.tree.map(lambda a: jnp.full(3, 2.0), box)
+    assert (new.t.value.committed, new.t.value.weak_type) == (True, False)
+    assert new.t.value.tolist() == [2, 2, 2]
+
+
 def test_mappers_wishes_contexts_and_identities_go_through_jax() -> None:
     box = Box(
         lp.Param((2, 3), ONES, device="jax:cpu", requires_grad=False, id=5)
@@ -260,7 +282,7 @@ def test_a_place_reads_as_the_parameter_does() -> None:
 
 
 def test_partition_splits_by_what_trains_and_initialises_nothing() -> None:
-    """jax.grad raises TypeError on int leaves, so they do not train (patrick-kidger/equinox#909)."""
+    """jax.grad raises TypeError on int leaves: none is trained (patrick-kidger/equinox#909)."""
     model = Bag(
         w=lp.Param(3, never, device="jax:cpu"),
         frozen=lp.Param(3, never, device="jax:cpu", requires_grad=False),

@@ -272,6 +272,8 @@ def _param_over(value: Any, handle: Param[Any]) -> Param[Any] | None:
         if backend is None:
             return None
         backend.check(value)
+        if backend.is_public(value):
+            return handle._holding(value, backend.device_of(value))
         wanted = handle.device
         if wanted.backend == backend.name and not getattr(value, "committed", True):
             # It is where JAX happens to make arrays, which is nobody's wish.

@@ -96,10 +96,13 @@ class JaxBackend(Backend):
             if x.weak_type:
                 # It would yield to other dtypes, and make functions be traced again.
                 x = x.astype(x.dtype)
-            if not (x.committed and isinstance(x.sharding, SingleDeviceSharding)):
+            if not self.is_public(x):
                 _insist_on(x.dtype)
                 x = jax.device_put(x, _place_of(device))
             return x.block_until_ready()
+
+    def is_public(self, x: Any) -> bool:
+        return x.committed and not x.weak_type and isinstance(x.sharding, SingleDeviceSharding)
 
     def from_host(self, array: Any, device: Device, sole: bool) -> Any:
         array = np.asarray(array)
@@ -200,7 +203,8 @@ def _without_guards() -> AbstractContextManager[Any]:
     ways = ("host_to_device", "device_to_host", "device_to_device")
     if all(getattr(_CONFIG, f"jax_transfer_guard_{way}") is None for way in ways):
         return nullcontext()
-    return jax.transfer_guard("allow")
+    allowed: AbstractContextManager[Any] = jax.transfer_guard("allow")
+    return allowed
 
 
 def _in_full_precision() -> AbstractContextManager[Any]:
@@ -220,8 +224,8 @@ def _without_mesh() -> AbstractContextManager[Any]:
     try:
         if jax.sharding.get_abstract_mesh().empty:
             return nullcontext()
-        no_mesh: Any = None  # taken, if not announced
-        return jax.set_mesh(no_mesh)
+        none: AbstractContextManager[Any] = jax.set_mesh(None)  # taken, if not announced
+        return none
     except (AttributeError, ValueError):
         return nullcontext()
 

@@ -1,11 +1,16 @@
 //! A parameter as a place in a tree: all that a handle says of itself, and no value.
 
-use lazyparam_core::{Lazy, Origin, Recipe};
+use std::sync::Arc;
+
+use lazyparam_core::{Lazy, Origin, Plan, Recipe, Shape};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use super::declare::named;
 use super::{Param, ParamMapper};
-use crate::array::Step;
+use crate::array::{Array, Step};
+use crate::backend::Backend;
+use crate::device::Device;
 use crate::draw::Draw;
 use crate::gate::Cx;
 
@@ -17,6 +22,22 @@ impl Param {
         let plan = self.core.state().plan().clone();
         let empty = Lazy::new(plan, Recipe::Origin(Origin::Draw(Draw::Missing)));
         self.next(self.core.with_ready(self.core.id(), empty, Cx::new(py)))
+    }
+
+    /// This parameter with `value`, an array on `device` that its backend calls public: it is
+    /// neither copied nor waited for.
+    fn _holding(&self, value: &Bound<'_, PyAny>, device: Device) -> PyResult<Self> {
+        let py = value.py();
+        let (dims, name) = Backend::of(py, &device)?.meta(value)?;
+        let plan = Plan {
+            shape: Shape::from(dims),
+            dtype: named(py, &name)?,
+            device: device.clone(),
+            requires_grad: false,
+        };
+        let held: Arc<Lazy<Array>> =
+            Lazy::ready(plan, Array::borrowed(value.clone().unbind(), device));
+        Ok(self.next(self.core.with_ready(self.core.id(), held, Cx::new(py))))
     }
 
     /// The third of what ``consume`` gives; nothing comes into being.
