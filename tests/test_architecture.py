@@ -16,7 +16,7 @@ PACKAGE = ROOT / "python" / "lazyparam"
 FLOORS = [
     {"_core", "errors"},
     {"backends", "_host"},
-    {"backends._numpy"},
+    {"backends._numpy", "backends._torch", "backends._jax", "backends._cupy"},
     {"cells", "devices", "init", "_awaiting", "_tree", "_progress"},
     {"sources"},
     {"visitors", "display", "drafts", "records"},
@@ -38,6 +38,9 @@ def python_files() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
+FILES = {"_core"} | {name_of(path) for path in python_files()}
+
+
 def used_by(path: Path) -> set[str]:
     """The files of the package that `path` imports, type-checking imports left out."""
     package = name_of(path).split(".")[:-1] if path.name != "__init__.py" else []
@@ -53,8 +56,11 @@ def used_by(path: Path) -> set[str]:
                 base = package[: len(package) - child.level + 1]
                 if child.module:
                     used.add(".".join([*base, child.module]))
-                else:
-                    used.update(".".join([*base, alias.name]) for alias in child.names)
+                    continue
+                for alias in child.names:
+                    # A module of the package, or something that the package itself has.
+                    file = ".".join([*base, alias.name])
+                    used.add(file if file in FILES else ".".join(base))
             look(child)
 
     look(ast.parse(path.read_text()))

@@ -8,6 +8,7 @@ from .display import Summary, summary
 from .drafts import Draft
 from .errors import (
     AlreadySetError,
+    AutodiffUnsupported,
     BackendMissing,
     DeclarationError,
     DeviceError,
@@ -15,6 +16,7 @@ from .errors import (
     DeviceUnavailable,
     FormatError,
     InitError,
+    InitInTransform,
     LazyCycleError,
     LazyParamError,
     LazyTypeError,
@@ -32,6 +34,7 @@ from .visitors import ModuleMapper, ModuleVisitor
 
 __all__ = [
     "AlreadySetError",
+    "AutodiffUnsupported",
     "BackendMissing",
     "DeclarationError",
     "Device",
@@ -41,6 +44,7 @@ __all__ = [
     "Draft",
     "FormatError",
     "InitError",
+    "InitInTransform",
     "Lazy",
     "LazyCycleError",
     "LazyParamError",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ._core import Buffer
+    from .backends import Backend
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(name)
@@ -94,3 +95,18 @@ def export(
     if dtype is not None and np.dtype(dtype) != array.dtype:
         raise ValueError("a copy is needed to change the dtype, and copy=False forbids it")
     return array
+
+
+def dlpack(
+    backend: Backend, array: Any, stream: Any, max_version: Any, dl_device: Any, copy: bool | None
+) -> Any:
+    """What ``__dlpack__`` promises of `array`: detached, and copied where nobody may write to it.
+
+    Arguments that are not given are left out: libraries differ in which they know.
+    """
+    lend = array if backend.is_mutable or copy is False else backend.copy(array)
+    asked = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if lend is not array:
+        given.pop("copy", None)
+    return backend.detach(lend).__dlpack__(**given)

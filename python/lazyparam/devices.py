@@ -74,8 +74,7 @@ def _loaded(name: str) -> Backend:
             backend: Backend = import_module(known.module).BACKEND
         except ImportError as error:
             raise BackendMissing(
-                f"devices of {name} need {known.distribution}, which cannot be imported",
-                found=f"{type(error).__name__}: {error}".partition("\n")[0],
+                f"{name} cannot be imported ({_brief(error)})",
                 remedy=f"pip install {known.distribution}",
             ) from error
         return backend
@@ -91,8 +90,7 @@ def _loaded(name: str) -> Backend:
         brought: Any = entry.load()
     except ImportError as error:
         raise BackendMissing(
-            f"the backend {name!r} cannot be imported",
-            found=f"{type(error).__name__}: {error}".partition("\n")[0],
+            f"the backend {name!r} cannot be imported ({_brief(error)})",
             remedy=f"It comes from {entry.value}.",
         ) from error
     backend = brought() if isinstance(brought, type) else brought
@@ -105,7 +103,15 @@ def backend_of(device: Device) -> Backend:
     Raises:
         BackendMissing: if there is no such backend or its library is not installed.
     """
-    return _loaded(device.backend)
+    try:
+        return _loaded(device.backend)
+    except BackendMissing as error:
+        error.found = str(device)
+        raise
+
+
+def _brief(error: ImportError) -> str:
+    return f"{error}".partition("\n")[0] or type(error).__name__
 
 
 def _of_package_of(kind: type) -> Iterator[Backend]:
@@ -148,6 +154,6 @@ def device_named_by(spec: object) -> str:
             return name
     raise DeviceParseError(
         "this does not name a device",
-        expected='a text such as "cpu" or "torch:cuda:1", a Device, or a device of a library',
+        expected='a text such as "cpu", "cuda:1" or "torch:cpu", a Device, or a device of a library',
         found=f"{type(spec).__name__} {spec!r:.60}",
     )

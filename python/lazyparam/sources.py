@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from ._core import Checkpoint, Param
-from .devices import backend_of
-from .errors import RecordError
+from ._core import Checkpoint, Param, dtype_size
+from .devices import backend_holding
+from .errors import DeclarationError, InitError, RecordError
 
 __all__ = ["DictSource", "FileSource", "Mode", "PathLike", "Source"]
 
@@ -68,21 +69,33 @@ class DictSource:
             raise RecordError(
                 "a state dict is a mapping from paths to arrays", found=type(arrays).__name__
             )
-        for name, array in arrays.items():
-            if isinstance(array, np.ma.MaskedArray):
-                raise RecordError(
-                    "a masked array is not a parameter's value",
-                    path=name,
-                    remedy="Call .filled(...) on it.",
-                )
-        self._arrays = {name: np.asarray(array) for name, array in arrays.items()}
+        self._arrays = {name: _array(name, held) for name, held in arrays.items()}
 
     def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
-        return {
-            name: (array.dtype.name, array.shape, array.nbytes)
-            for name, array in self._arrays.items()
-        }
+        return {name: _described(array) for name, array in self._arrays.items()}
 
     def load(self, param: Param[Any], name: str, dtype: str | None) -> Param[Any]:
-        array = backend_of(param.device).from_host(self._arrays[name], param.device)
-        return param.transform_for_load(array, dtype=dtype)
+        return param.transform_for_load(self._arrays[name], dtype=dtype)
+
+
+def _array(name: str, held: object) -> Any:
+    """`held` as it is, if it is an array of some library; else what NumPy makes of it."""
+    try:
+        backend = backend_holding(held)
+    except InitError:
+        return np.asarray(held)
+    try:
+        backend.check(held)
+    except InitError as error:
+        raise RecordError(error.problem, path=name, remedy=error.remedy) from None
+    return held
+
+
+def _described(array: Any) -> tuple[str, tuple[int, ...], int]:
+    """Name of the dtype, shape, and bytes."""
+    shape, dtype = backend_holding(array).meta(array)
+    try:
+        size = dtype_size(dtype)
+    except DeclarationError:
+        size = 0  # of no consequence: nothing can be loaded from it
+    return dtype, shape, size * math.prod(shape)

@@ -291,10 +291,12 @@ impl<V: Value> Param<V> {
         }
     }
 
-    /// The handle on another state: same device, wish and mappers.
+    /// The handle on another state: same wish, mappers and autodiff context.
     pub fn with_ready(&self, id: u64, state: Arc<Lazy<V>>, cx: V::Cx<'_>) -> Self {
+        let device = state.plan().device.with_context_from(&self.device);
         Self {
             id,
+            device,
             ..self.with_state(state, cx)
         }
     }

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use lazyparam_bytes::Dtype;
-use lazyparam_bytes::store::Checkpoint as Store;
+use lazyparam_bytes::store::{Checkpoint as Store, StoreError};
 use lazyparam_core::{Bell, Device as _, Patience, Plan, Value};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple, PyWeakrefReference};
+use pyo3::types::{PyTuple, PyWeakrefReference};
 
+use crate::backend::{Backend, Hold};
 use crate::checkpoint::Mode;
-use crate::device::{Device, device_of};
+use crate::device::Device;
 use crate::draw::Draw;
 use crate::errors::{Failure, Raise, shape_text, store_err};
 use crate::gate::{self, Cx};
@@ -24,8 +25,7 @@ use crate::raw::{self, Buffer, Memory};
 pub(crate) struct Array {
     pub(crate) object: Py<PyAny>,
     pub(crate) device: Device,
-    /// Nobody else refers to the object.
-    sole: bool,
+    hold: Hold,
 }
 
 /// One tensor of an open checkpoint.
@@ -34,6 +34,22 @@ pub(crate) struct Read {
     pub(crate) store: Arc<Store>,
     pub(crate) entry: usize,
     pub(crate) mode: Mode,
+}
+
+impl Read {
+    /// The bytes: mapped if that is wanted and can be, in pages of their own if they are to be
+    /// writable.
+    fn bring(&self, writable: bool, threads: usize) -> Result<Memory, StoreError> {
+        let mapped = match self.mode {
+            Mode::Copy => None,
+            Mode::View if writable => self.store.pages(self.entry)?.map(Memory::Private),
+            Mode::View => self.store.view(self.entry)?.map(Memory::Mapped),
+        };
+        match mapped {
+            Some(memory) => Ok(memory),
+            None => self.store.read(self.entry, threads).map(Memory::Owned),
+        }
+    }
 }
 
 /// One transformation of a value.
@@ -54,95 +70,67 @@ impl Array {
         Self {
             object,
             device,
-            sole: false,
+            hold: Hold::Shared,
         }
     }
 
-    fn made(object: Bound<'_, PyAny>, device: &Device) -> Self {
-        let sole = raw::is_sole(&object);
+    /// What a function of the user's has given.
+    fn given(object: Bound<'_, PyAny>, device: &Device) -> Self {
+        let hold = if raw::is_sole(&object) {
+            Hold::Sole
+        } else {
+            Hold::Shared
+        };
         Self {
             object: object.unbind(),
             device: device.clone(),
-            sole,
+            hold,
         }
     }
 
+    /// What a backend has made, with memory of its own.
+    fn made(object: Bound<'_, PyAny>, device: &Device) -> Self {
+        Self {
+            object: object.unbind(),
+            device: device.clone(),
+            hold: Hold::Ours,
+        }
+    }
+
+    /// The planned value, its elements in memory of ours.
     fn over(
+        backend: &Backend<'_>,
         memory: Memory,
-        dims: &[usize],
-        dtype: Dtype,
-        device: &Device,
-        cx: Cx<'_>,
+        plan: &Plan<Self>,
+        py: Python<'_>,
     ) -> PyResult<Self> {
-        let py = cx.py;
-        let buffer = Bound::new(py, Buffer::new(memory))?;
-        let shape = PyTuple::new(py, dims)?;
-        let host = python::HOST_ARRAY
-            .get(py)?
-            .call1((buffer, shape, dtype.name()))?;
-        let object = device
-            .served_by(py)?
-            .call_method1("from_host", (host, device.clone()))?;
-        Ok(Self::made(object, device))
+        let buffer = if backend.is_mutable()? {
+            Buffer::writable(memory)
+        } else {
+            Buffer::new(memory)
+        };
+        let shape = PyTuple::new(py, plan.shape.iter())?;
+        let host = python::HOST_ARRAY.get(py)?.call1((
+            Bound::new(py, buffer)?,
+            shape,
+            plan.dtype.name(),
+        ))?;
+        let object = backend.from_host(host, &plan.device, true)?;
+        Ok(Self::made(object, &plan.device))
     }
-}
 
-/// The backend that serves `device`, ready to use it.
-fn ready_backend<'py>(py: Python<'py>, device: &Device) -> PyResult<Bound<'py, PyAny>> {
-    let backend = device.served_by(py)?;
-    backend.call_method1("probe", (device.clone(),))?;
-    Ok(backend)
-}
-
-/// Run the user's `function` on `argument` in the context that the backend wants for `device`.
-fn in_scope<'py>(
-    backend: &Bound<'py, PyAny>,
-    device: &Device,
-    function: &Py<PyAny>,
-    argument: impl pyo3::call::PyCallArgs<'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = backend.py();
-    let scope = backend.call_method1("scope", (device.clone(),))?;
-    if scope.is_none() {
-        return function.bind(py).call1(argument);
+    /// The data as an array of NumPy, which may share its memory.
+    pub(crate) fn to_host<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Backend::of(py, &self.device)?.to_host(&self.object, &self.device)
     }
-    scope.call_method0("__enter__")?;
-    let outcome = function.bind(py).call1(argument);
-    let none = py.None();
-    match &outcome {
-        Ok(_) => scope.call_method1("__exit__", (&none, &none, &none))?,
-        Err(error) => scope.call_method1(
-            "__exit__",
-            (error.get_type(py), error.value(py), error.traceback(py)),
-        )?,
-    };
-    outcome
-}
-
-/// Refuse what is not an array of the backend's library.
-pub(crate) fn owned_by(backend: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>) -> PyResult<()> {
-    if backend.call_method1("owns", (array,))?.is_truthy()? {
-        return Ok(());
-    }
-    let expected: String = backend.getattr("array_type")?.extract()?;
-    Err(
-        Raise::new("InitError", "this is not an array of the device's library")
-            .expected(expected)
-            .found(brief(array))
-            .err(array.py()),
-    )
-}
-
-/// Shape and name of the dtype of an array.
-pub(crate) fn meta_of(
-    backend: &Bound<'_, PyAny>,
-    array: &Bound<'_, PyAny>,
-) -> PyResult<(Vec<usize>, String)> {
-    backend.call_method1("meta", (array,))?.extract()
 }
 
 /// Refuse an array that is not as planned.
-fn check(backend: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>, plan: &Plan<Array>) -> PyResult<()> {
+fn check<'py>(
+    backend: &Backend<'py>,
+    array: &Bound<'py, PyAny>,
+    plan: &Plan<Array>,
+) -> PyResult<()> {
     let differs = |what: &str, expected: &str, found: &str, remedy: &str| {
         let problem = format!("the value has another {what} than was declared");
         Err(Raise::new("InitError", problem)
@@ -151,7 +139,7 @@ fn check(backend: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>, plan: &Plan<Array
             .remedy(remedy)
             .err(array.py()))
     };
-    let (shape, name) = meta_of(backend, array)?;
+    let (shape, name) = backend.meta(array)?;
     if *shape != *plan.shape {
         let remedy = "An initialiser makes plan.shape; a mapper that changes the shape says so: \
                       init_mapper(f, shape=...), load_mapper(f, stored_shape=...).";
@@ -167,20 +155,12 @@ fn check(backend: &Bound<'_, PyAny>, array: &Bound<'_, PyAny>, plan: &Plan<Array
                       init_mapper(f, dtype=...).";
         return differs("dtype", plan.dtype.name(), &name, remedy);
     }
-    let found = device_of(&backend.call_method1("device_of", (array,))?)?;
+    let found = backend.device_of(array)?;
     if found != plan.device {
         let (expected, found) = (plan.device.to_string(), found.to_string());
         return differs("device", &expected, &found, "Make it on plan.device.");
     }
     Ok(())
-}
-
-/// The data of `value` as a host array of the backend that serves `device`.
-pub(crate) fn to_host<'py>(value: &Array, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-    value
-        .device
-        .served_by(py)?
-        .call_method1("to_host", (&value.object,))
 }
 
 impl Value for Array {
@@ -195,71 +175,60 @@ impl Value for Array {
     type Error = Failure;
 
     fn draw(draw: &Draw, plan: &Plan<Self>, cx: Cx<'_>) -> Result<Self, Failure> {
-        ready_backend(cx.py, &plan.device)?;
+        let backend = Backend::ready(cx.py, &plan.device)?;
         let buffer = draw.fill(cx, &plan.shape, plan.dtype)?;
-        Ok(Self::over(
-            Memory::Owned(buffer),
-            &plan.shape,
-            plan.dtype,
-            &plan.device,
-            cx,
-        )?)
+        Ok(Self::over(&backend, Memory::Owned(buffer), plan, cx.py)?)
     }
 
     fn read(read: &Read, plan: &Plan<Self>, cx: Cx<'_>) -> Result<Self, Failure> {
-        ready_backend(cx.py, &plan.device)?;
-        let memory = gate::detached(cx.py, || {
-            let view = match read.mode {
-                Mode::View => read.store.view(read.entry)?,
-                Mode::Copy => None,
-            };
-            match view {
-                Some(view) => Ok(Memory::Mapped(view)),
-                None => read.store.read(read.entry, cx.threads).map(Memory::Owned),
-            }
-        })
-        .map_err(|error| store_err(cx.py, error))?;
-        Ok(Self::over(
-            memory,
-            &plan.shape,
-            plan.dtype,
-            &plan.device,
-            cx,
-        )?)
+        let backend = Backend::ready(cx.py, &plan.device)?;
+        let writable = backend.is_mutable()?;
+        let memory = gate::detached(cx.py, || read.bring(writable, cx.threads))
+            .map_err(|error| store_err(cx.py, error))?;
+        Ok(Self::over(&backend, memory, plan, cx.py)?)
     }
 
     fn call(call: &Py<PyAny>, plan: &Plan<Self>, cx: Cx<'_>) -> Result<Self, Failure> {
-        let backend = ready_backend(cx.py, &plan.device)?;
+        let backend = Backend::ready(cx.py, &plan.device)?;
         let told = plan::Plan::new(plan);
-        let object = in_scope(&backend, &plan.device, call, (told,))?;
-        Ok(Self::made(object, &plan.device))
+        let object = backend.within(&plan.device, || call.bind(cx.py).call1((told,)))?;
+        Ok(Self::given(object, &plan.device))
     }
 
     fn apply(step: &Step, value: Self, plan: &Plan<Self>, cx: Cx<'_>) -> Result<Self, Failure> {
         let py = cx.py;
-        let backend = value.device.served_by(py)?;
-        let object = match step {
+        let backend = Backend::of(py, &value.device)?;
+        let array = match step {
             Step::Map(function) => {
-                in_scope(&backend, &value.device, function, (value.object.bind(py),))?
+                let map = || function.bind(py).call1((&value.object,));
+                let object = backend.within(&value.device, map)?;
+                // The function may give what it got: that is counted too.
+                drop(value);
+                Self::given(object, &plan.device)
             }
-            Step::Cast(dtype) => backend.call_method1("cast", (&value.object, dtype.name()))?,
+            Step::Cast(dtype) => {
+                let cast = || backend.cast(&value.object, dtype.name());
+                Self::made(backend.within(&value.device, cast)?, &plan.device)
+            }
         };
-        drop(value);
-        Ok(Self::made(object, &plan.device))
+        Ok(array)
     }
 
     fn settle(self, plan: &Plan<Self>, cx: Cx<'_>) -> Result<Self, Failure> {
         let py = cx.py;
         let device = plan.device.inner();
-        let backend = device.served_by(py)?;
+        let backend = Backend::of(py, &device)?;
         let array = self.object.bind(py);
-        owned_by(&backend, array)?;
-        check(&backend, array, plan)?;
-        let published = backend.call_method1("publish", (array, device.clone(), self.sole))?;
-        if !published.is(array) {
-            // An array may lie about itself, or change while somebody else holds it.
-            check(&backend, &published, plan)?;
-        }
+        let published = backend.within(&device, || {
+            backend.admit(array)?;
+            check(&backend, array, plan)?;
+            let published = backend.publish(array, &device, self.hold)?;
+            if !published.is(array) {
+                // An array may lie about itself, or change while somebody else holds it.
+                check(&backend, &published, plan)?;
+            }
+            Ok(published)
+        })?;
         Ok(Self::borrowed(published.unbind(), device))
     }
 
@@ -268,9 +237,11 @@ impl Value for Array {
     }
 
     fn duplicate(&self, cx: Cx<'_>) -> Result<Self, Failure> {
-        let backend = self.device.served_by(cx.py)?;
-        let copy = backend.call_method1("copy", (&self.object,))?;
-        let object = backend.call_method1("publish", (copy, self.device.clone(), true))?;
+        let backend = Backend::of(cx.py, &self.device)?;
+        let object = backend.within(&self.device, || {
+            let copy = backend.copy(&self.object)?;
+            backend.publish(&copy, &self.device, Hold::Ours)
+        })?;
         Ok(Self::borrowed(object.unbind(), self.device.clone()))
     }
 
@@ -279,20 +250,22 @@ impl Value for Array {
         if *device == self.device {
             return Ok(Self::borrowed(self.object.clone_ref(py), device.clone()));
         }
-        let target = ready_backend(py, device)?;
+        let target = Backend::ready(py, device)?;
         let object = if device.serves_like(&self.device) {
-            target.call_method1("to_device", (&self.object, device.clone()))?
+            target.to_device(&self.object, device)?
         } else {
-            target.call_method1("from_host", (to_host(self, py)?, device.clone()))?
+            target.from_host(self.to_host(py)?, device, false)?
         };
         Ok(Self::made(object, device))
     }
 
     fn leaf(&self, cx: Cx<'_>) -> Result<Self, Failure> {
-        let leaf = self
-            .device
-            .served_by(cx.py)?
-            .call_method1("leaf", (&self.object,))?;
+        let backend = Backend::of(cx.py, &self.device)?;
+        if !backend.records_gradients()? {
+            // Gradients are the business of the library's own transformations.
+            return Ok(self.share(cx));
+        }
+        let leaf = backend.leaf(&self.object, &self.device)?;
         Ok(Self::borrowed(leaf.unbind(), self.device.clone()))
     }
 
@@ -318,25 +291,5 @@ impl Value for Array {
 
     fn poll(mut cx: Cx<'_>) -> Result<(), Failure> {
         Patience::poll(&mut cx)
-    }
-}
-
-/// The type of an object and a few characters of it, for a message.
-fn brief(object: &Bound<'_, PyAny>) -> String {
-    if object.is_none() {
-        return "None".to_owned();
-    }
-    let kind = object
-        .get_type()
-        .name()
-        .map_or_else(|_| "?".to_owned(), |name| name.to_string());
-    if object.is_instance_of::<PyList>() {
-        return format!("{kind} of {}", object.len().unwrap_or(0));
-    }
-    let Ok(text) = object.repr() else { return kind };
-    let text = text.to_string();
-    match text.char_indices().nth(40) {
-        Some((end, _)) => format!("{kind} {}...", &text[..end]),
-        None => format!("{kind} {text}"),
     }
 }

@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::errors::Raise;
 use crate::python;
@@ -16,11 +17,14 @@ use crate::python;
 ///
 /// Args:
 ///     spec: ``[backend ":"] kind [":" index]``, such as ``"cpu"``, ``"cuda:1"``, ``"torch:cpu"``
-///         or ``"jax:cpu:3"``; or a Device. Bare ``"cpu"`` is ``"numpy:cpu"`` and bare ``"cuda"``
-///         is ``"cupy:cuda:0"``, always: never the current device of a thread.
+///         or ``"jax:cpu:3"``; a Device; or a device object of torch, JAX or CuPy. Bare ``"cpu"`` is
+///         ``"numpy:cpu"`` and bare ``"cuda"`` is ``"cupy:cuda:0"``, always: never the current
+///         device of a thread.
+///     autodiff: in a context that records gradients, as by `autodiff`.
 ///
 /// Raises:
-///     DeviceParseError: if the text is not of that form.
+///     DeviceParseError: if it names no device.
+///     AutodiffUnsupported: if gradients are wanted where they cannot be recorded.
 #[pyclass(frozen, eq, hash, module = "lazyparam", from_py_object)]
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
@@ -62,7 +66,7 @@ impl lazyparam_core::Device for Device {
 
     fn autodiff(&self) -> Self {
         Self {
-            autodiff: records_gradients(&self.place.backend),
+            autodiff: can_record_gradients(&self.place.backend),
             ..self.clone()
         }
     }
@@ -75,8 +79,9 @@ impl lazyparam_core::Device for Device {
     }
 }
 
-/// NumPy and CuPy arrays cannot record gradients.
-fn records_gradients(backend: &str) -> bool {
+/// NumPy and CuPy have no gradients at all. Any other library may have them, by its arrays or by its
+/// transformations.
+fn can_record_gradients(backend: &str) -> bool {
     !matches!(backend, "numpy" | "cupy")
 }
 
@@ -138,11 +143,14 @@ impl Device {
             ["torch"] => ("torch", "cpu"),
             ["jax"] => ("jax", "cpu"),
             [_] => return None,
+            // JAX calls it either way.
+            ["jax", "gpu"] => ("jax", "cuda"),
             [backend, kind] => (*backend, *kind),
             _ => return None,
         };
-        // One CPU is one place to NumPy and torch; JAX numbers its CPU devices.
-        let numbered = kind != "cpu" || backend == "jax";
+        // One CPU is one place to NumPy and torch; JAX numbers its CPU devices. Of Apple's GPUs
+        // there is one.
+        let numbered = !matches!(kind, "cpu" | "mps") || backend == "jax";
         let index = match (numbered, index) {
             (true, index) => Some(index.unwrap_or(0)),
             (false, None | Some(0)) => None,
@@ -198,25 +206,51 @@ impl fmt::Display for Device {
 #[pymethods]
 impl Device {
     #[new]
-    fn new(spec: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if let Ok(device) = spec.cast::<Self>() {
-            return Ok(device.get().clone());
+    #[pyo3(signature = (spec, *, autodiff = false))]
+    fn new(spec: &Bound<'_, PyAny>, autodiff: bool) -> PyResult<Self> {
+        let device = device_of(spec)?;
+        if autodiff {
+            device.py_autodiff(spec.py())
+        } else {
+            Ok(device)
         }
-        let py = spec.py();
-        let Ok(text) = spec.extract::<String>() else {
-            return Err(
-                Raise::new("DeviceParseError", "a device is named by a text")
-                    .expected(GRAMMAR)
-                    .found(spec.get_type().name()?.to_string())
-                    .err(py),
-            );
-        };
-        Self::parse(&text).ok_or_else(|| {
-            Raise::new("DeviceParseError", "this text does not name a device")
-                .expected(GRAMMAR)
-                .found(format!("{text:?}"))
-                .err(py)
-        })
+    }
+
+    /// The same place in a context that records gradients; ``train()`` moves parameters there.
+    ///
+    /// Arrays of torch record them by themselves. To JAX it is a mark: its gradients come from
+    /// transformations such as ``jax.grad``.
+    ///
+    /// Raises:
+    ///     AutodiffUnsupported: if the library has no gradients (NumPy, CuPy).
+    #[pyo3(name = "autodiff")]
+    fn py_autodiff(&self, py: Python<'_>) -> PyResult<Self> {
+        let device = lazyparam_core::Device::autodiff(self);
+        if device.autodiff {
+            return Ok(device);
+        }
+        let problem = format!("{} has no gradients", self.place.backend);
+        Err(Raise::new("AutodiffUnsupported", problem)
+            .found(self.to_string())
+            .remedy("Use a device of torch or JAX.")
+            .err(py))
+    }
+
+    /// The same place in a context that records no gradients; ``valid()`` moves parameters there.
+    #[pyo3(name = "inner")]
+    fn py_inner(&self) -> Self {
+        lazyparam_core::Device::inner(self)
+    }
+
+    /// Whether the context records gradients. Equality and hash ignore it.
+    #[getter(is_autodiff)]
+    fn py_is_autodiff(&self) -> bool {
+        self.autodiff
+    }
+
+    /// This place in the context of `other`, as far as its library has one.
+    fn with_autodiff_context_from(&self, other: &Self) -> Self {
+        lazyparam_core::Device::with_context_from(self, other)
     }
 
     /// The library that serves it: ``"numpy"``, ``"torch"``, ...
@@ -242,15 +276,41 @@ impl Device {
     }
 
     fn __repr__(&self) -> String {
-        format!("Device('{self}')")
+        let context = if self.autodiff { ".autodiff()" } else { "" };
+        format!("Device('{self}'){context}")
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyAny>, (String,)) {
-        (py.get_type::<Self>().into_any(), (self.to_string(),))
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
+        let class = py.get_type::<Self>().into_any();
+        let make = if self.autodiff {
+            class.getattr("_recording")?
+        } else {
+            class
+        };
+        Ok((make, (self.to_string(),)))
+    }
+
+    /// What pickle makes a device with that records gradients.
+    #[classmethod]
+    fn _recording(_cls: &Bound<'_, PyType>, spec: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::new(spec, true)
     }
 }
 
 /// `Device` from whatever a user may write for one.
 pub(crate) fn device_of(spec: &Bound<'_, PyAny>) -> PyResult<Device> {
-    Device::new(spec)
+    if let Ok(device) = spec.cast::<Device>() {
+        return Ok(device.get().clone());
+    }
+    let py = spec.py();
+    let text = match spec.extract::<String>() {
+        Ok(text) => text,
+        Err(_) => python::DEVICE_NAMED_BY.get(py)?.call1((spec,))?.extract()?,
+    };
+    Device::parse(&text).ok_or_else(|| {
+        Raise::new("DeviceParseError", "this text does not name a device")
+            .expected(GRAMMAR)
+            .found(format!("{text:?}"))
+            .err(py)
+    })
 }

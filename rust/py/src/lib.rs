@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 mod array;
+mod backend;
 mod checkpoint;
 mod device;
 mod draw;

@@ -36,6 +36,12 @@ pub(crate) static HOST_ARRAY: Global = Global::new("lazyparam._host", "array");
 pub(crate) static HOST_EXPORT: Global = Global::new("lazyparam._host", "export");
 /// `devices.backend_of(device)`
 pub(crate) static BACKEND_OF: Global = Global::new("lazyparam.devices", "backend_of");
+/// `devices.backend_holding(array)`
+pub(crate) static BACKEND_HOLDING: Global = Global::new("lazyparam.devices", "backend_holding");
+/// `devices.device_named_by(object)`
+pub(crate) static DEVICE_NAMED_BY: Global = Global::new("lazyparam.devices", "device_named_by");
+/// `_host.dlpack(backend, array, ...)`
+pub(crate) static HOST_DLPACK: Global = Global::new("lazyparam._host", "dlpack");
 /// `drafts.Draft(param)`
 pub(crate) static DRAFT: Global = Global::new("lazyparam.drafts", "Draft");
 /// `errors.locate(error, path)`

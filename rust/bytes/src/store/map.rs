@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use memmap2::{Mmap, MmapOptions};
+use memmap2::{Advice, Mmap, MmapMut, MmapOptions};
 
 /// A whole file, mapped for reading only, private to this process.
 #[derive(Debug)]
@@ -29,24 +29,60 @@ impl Map {
     /// Brings in the pages of a range. `false` when the file cannot deliver them: it ends before, or
     /// its device fails. Kernels that do not know the request leave it to the caller's check of the
     /// length.
-    #[cfg(target_os = "linux")]
     pub(crate) fn populate(&self, range: &Range<usize>) -> io::Result<bool> {
-        let advice = memmap2::Advice::PopulateRead;
-        let Err(error) = self.0.advise_range(advice, range.start, range.len()) else {
-            return Ok(true);
-        };
-        match error.raw_os_error() {
-            Some(libc::EFAULT) => Ok(false),
-            // Before Linux 5.14, and in some sandboxes.
-            Some(libc::EINVAL | libc::ENOSYS | libc::EPERM) => Ok(true),
-            _ => Err(error),
-        }
+        populated(|advice| self.0.advise_range(advice, range.start, range.len()))
+    }
+}
+
+/// What came of asking for pages.
+#[cfg(target_os = "linux")]
+fn populated(ask: impl FnOnce(Advice) -> io::Result<()>) -> io::Result<bool> {
+    let Err(error) = ask(Advice::PopulateRead) else {
+        return Ok(true);
+    };
+    match error.raw_os_error() {
+        Some(libc::EFAULT) => Ok(false),
+        // Before Linux 5.14, and in some sandboxes.
+        Some(libc::EINVAL | libc::ENOSYS | libc::EPERM) => Ok(true),
+        _ => Err(error),
+    }
+}
+
+/// Elsewhere there is no such request, and the check of the length is all there is.
+#[cfg(not(target_os = "linux"))]
+fn populated(_: impl FnOnce(Advice) -> io::Result<()>) -> io::Result<bool> {
+    Ok(true)
+}
+
+/// The bytes of one tensor in pages of its own, which may be written: a page is copied when it is
+/// first written to, so nothing reaches the file or another reader of it.
+#[derive(Debug)]
+pub struct Pages(MmapMut);
+
+impl Pages {
+    /// Maps a range of a file that is not empty.
+    pub(crate) fn new(file: &File, range: &Range<usize>) -> io::Result<Self> {
+        let mut options = MmapOptions::new();
+        options.offset(range.start as u64).len(range.len());
+        // SAFETY: as for `Map::new`; and what is written here goes to pages of this process.
+        let map = unsafe { options.map_copy(file)? };
+        Ok(Self(map))
     }
 
-    /// Elsewhere there is no such request, and the check of the length is all there is.
-    #[cfg(not(target_os = "linux"))]
-    pub(crate) fn populate(&self, _: &Range<usize>) -> io::Result<bool> {
-        Ok(true)
+    /// As [`Map::populate`], for all of it.
+    pub(crate) fn populate(&self) -> io::Result<bool> {
+        populated(|advice| self.0.advise(advice))
+    }
+
+    /// Address of the first byte, a multiple of the item size. Whoever owns the pages may write.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.0.as_ptr()
+    }
+
+    /// Number of bytes, never zero.
+    #[expect(clippy::len_without_is_empty, reason = "a range to map is never empty")]
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 }
 

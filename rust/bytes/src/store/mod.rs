@@ -26,6 +26,6 @@ mod write;
 
 pub use checkpoint::{Checkpoint, Entry, OpenOptions};
 pub use error::StoreError;
-pub use map::View;
+pub use map::{Pages, View};
 pub use shard::Shard;
 pub use write::{Tensor, write};

@@ -1,10 +1,12 @@
 //! Tensors without a copy: views into mapped files, and whether mapping is wise.
 
+use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use super::checkpoint::Checkpoint;
+use super::checkpoint::Entry;
 use super::error::StoreError;
-use super::map::{Map, View};
+use super::map::{Map, Pages, View};
 use super::shard::Shard;
 
 impl Checkpoint {
@@ -18,26 +20,32 @@ impl Checkpoint {
     /// cannot be mapped or read.
     pub fn view(&self, entry: usize) -> Result<Option<View>, StoreError> {
         let (entry, shard) = self.locate(entry)?;
-        let aligned = entry.begin.is_multiple_of(entry.dtype.size() as u64);
-        let (Ok(start), Ok(file_len)) = (
-            usize::try_from(entry.begin),
-            usize::try_from(shard.file_len()),
-        ) else {
-            return Ok(None); // more than a 32-bit machine can map
-        };
-        if !aligned || entry.dtype.is_packed() || entry.len == 0 {
+        let (Some(range), Ok(file_len)) = (mappable(entry), usize::try_from(shard.file_len()))
+        else {
             return Ok(None);
-        }
+        };
         shard.check_unchanged(&entry.name)?;
         let map = shared_map(shard, file_len)?;
-        let range = start..start + entry.len;
         let populated = map.populate(&range).map_err(|e| shard.io_error(e))?;
-        if !populated {
-            shard.check_unchanged(&entry.name)?;
-            let source = std::io::Error::other("the device failed to deliver the data");
-            return Err(shard.io_error(source));
-        }
+        delivered(populated, entry, shard)?;
         Ok(View::new(map, range))
+    }
+
+    /// The bytes of a tensor in pages of its own that may be written, without a copy until they are:
+    /// for owners that cannot be kept from writing. `None` and errors as for [`Self::view`].
+    ///
+    /// # Errors
+    /// As for [`Self::view`].
+    pub fn pages(&self, entry: usize) -> Result<Option<Pages>, StoreError> {
+        let (entry, shard) = self.locate(entry)?;
+        let Some(range) = mappable(entry) else {
+            return Ok(None);
+        };
+        shard.check_unchanged(&entry.name)?;
+        let pages = Pages::new(shard.file(), &range).map_err(|e| shard.io_error(e))?;
+        let populated = pages.populate().map_err(|e| shard.io_error(e))?;
+        delivered(populated, entry, shard)?;
+        Ok(Some(pages))
     }
 
     /// Whether views are a good default here: on Linux, when every file lies on a local file system
@@ -45,6 +53,25 @@ impl Checkpoint {
     pub fn prefers_view(&self) -> bool {
         self.shards().iter().all(is_safe_to_map)
     }
+}
+
+/// Where a tensor lies in its file, if it can be mapped: aligned, not packed, not empty, and no more
+/// than the machine can map.
+fn mappable(entry: &Entry) -> Option<Range<usize>> {
+    let aligned = entry.begin.is_multiple_of(entry.dtype.size() as u64);
+    let start = usize::try_from(entry.begin).ok()?;
+    let maps = aligned && !entry.dtype.is_packed() && entry.len > 0;
+    maps.then(|| start..start + entry.len)
+}
+
+/// An error unless the pages of a tensor came.
+fn delivered(populated: bool, entry: &Entry, shard: &Shard) -> Result<(), StoreError> {
+    if populated {
+        return Ok(());
+    }
+    shard.check_unchanged(&entry.name)?;
+    let source = std::io::Error::other("the device failed to deliver the data");
+    Err(shard.io_error(source))
 }
 
 /// The map of a file, made once and shared by its views.

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use lazyparam_bytes::{Dtype, shape};
-use lazyparam_core::{Lazy, Origin, Param as Core, Plan, Shape, Value};
+use lazyparam_core::{Device as _, Lazy, Origin, Param as Core, Plan, Shape, Value};
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyDict, PyFrozenSet, PyFunction, PySet, PyString, PyType,
 };
 
 use super::Param;
-use crate::array::{Array, meta_of, owned_by};
+use crate::array::Array;
+use crate::backend::Backend;
 use crate::device::{Device, device_of};
 use crate::draw::Draw;
 use crate::dtype::dtype_of;
@@ -112,7 +113,8 @@ impl Param {
 
     /// A parameter that is there already, with identity and intent of the caller's choice.
     ///
-    /// The array is copied, unless it is read-only memory of lazyparam.
+    /// The array is copied, unless nobody can write to it. It may be one of any library; without
+    /// `device` it stays where it is, in the autodiff context it has.
     #[classmethod]
     #[pyo3(signature = (value, id = None, requires_grad = false, device = None))]
     fn initialized(
@@ -122,14 +124,21 @@ impl Param {
         requires_grad: bool,
         device: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let device = device.map_or_else(|| Ok(Device::cpu()), device_of)?;
-        let state = state_over(value, &device)?;
-        let device = state.plan().device.clone();
+        let py = value.py();
+        let cx = Cx::new(py);
+        let state = state_over(value)?;
+        let found = state.plan().device.clone();
         let id = id.map_or_else(random_id, Ok)?;
-        Ok(Self::new(
-            Core::over(id, state, device, requires_grad),
-            None,
-        ))
+        let there = Self::new(Core::over(id, state, found, requires_grad), None);
+        let Some(device) = device.map(device_of).transpose()? else {
+            return Ok(there);
+        };
+        let core = there.try_with(py, |label| there.core.to_device(&device, label, cx))?;
+        Ok(there.next(if device.is_autodiff() {
+            core.train(cx)
+        } else {
+            core.valid(cx)
+        }))
     }
 
     /// A trainable parameter with the value of `tensor` (copied). Burn's ``Param::from_tensor``.
@@ -153,9 +162,7 @@ impl Param {
         let target = device.map_or_else(|| Ok(Device::cpu()), device_of)?;
         let dtype = dtype.map(dtype_of).transpose()?.map(Dtype::name);
         let host = python::HOST_NUMBERS.get(py)?.call1((data, dtype))?;
-        let array = target
-            .served_by(py)?
-            .call_method1("from_host", (host, target.clone()))?;
+        let array = Backend::ready(py, &target)?.from_host(host, &target, false)?;
         let target = Bound::new(py, target)?;
         Self::initialized(cls, &array, None, true, Some(target.as_any()))
     }
@@ -260,18 +267,20 @@ pub(super) fn random_id() -> PyResult<u64> {
     getrandom::u64().map_err(|error| pyo3::exceptions::PyOSError::new_err(error.to_string()))
 }
 
-/// An array of the user's as a settled state on the device it is on.
-pub(super) fn state_over(value: &Bound<'_, PyAny>, device: &Device) -> PyResult<Arc<Lazy<Array>>> {
-    let array = Array::borrowed(value.clone().unbind(), device.clone());
-    state_of(array, value.py())
+/// An array of the user's, of any library, as a settled state on the device it is on.
+pub(super) fn state_over(value: &Bound<'_, PyAny>) -> PyResult<Arc<Lazy<Array>>> {
+    let backend = Backend::holding(value)?;
+    backend.admit(value)?;
+    let device = backend.device_of(value)?;
+    state_of(Array::borrowed(value.clone().unbind(), device), value.py())
 }
 
 /// A value as a settled state on the device it is on.
 pub(super) fn state_of(array: Array, py: Python<'_>) -> PyResult<Arc<Lazy<Array>>> {
-    let backend = array.device.served_by(py)?;
+    let backend = Backend::of(py, &array.device)?;
     let value = array.object.bind(py);
-    owned_by(&backend, value)?;
-    let (dims, name) = meta_of(&backend, value)?;
+    backend.admit(value)?;
+    let (dims, name) = backend.meta(value)?;
     let dtype = Dtype::from_name(&name).ok_or_else(|| {
         Raise::new("InitError", "arrays of this dtype cannot be parameters")
             .found(name)
@@ -280,7 +289,7 @@ pub(super) fn state_of(array: Array, py: Python<'_>) -> PyResult<Arc<Lazy<Array>
     let plan = Plan {
         shape: Shape::from(dims),
         dtype,
-        device: device_of(&backend.call_method1("device_of", (value,))?)?,
+        device: backend.device_of(value)?,
         requires_grad: false,
     };
     let settled = array.settle(&plan, Cx::new(py));

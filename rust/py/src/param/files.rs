@@ -20,7 +20,7 @@ impl Param {
     /// device and taken through the load mappers. The initialiser never runs.
     ///
     /// Args:
-    ///     tensor: an array of the device's library.
+    ///     tensor: an array of any library.
     ///     id: the identity that the record carries, if it does.
     ///     dtype: cast to it; without, the dtype has to be this one's already.
     ///
@@ -35,10 +35,7 @@ impl Param {
         dtype: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let py = tensor.py();
-        let source = self.located(
-            py,
-            state_over(tensor, self.core.device()).map_err(Failure::from),
-        )?;
+        let source = self.located(py, state_over(tensor).map_err(Failure::from))?;
         self.loaded(py, source, dtype.map(dtype_of).transpose()?, id)
     }
 
@@ -84,7 +81,11 @@ impl Param {
     fn transform_for_save(&self, py: Python<'_>) -> PyResult<Self> {
         let cx = Cx::new(py);
         let value = self.try_with(py, |label| self.core.transform_for_save(label, cx))?;
-        let state = self.located(py, state_of(value, py).map_err(Failure::from))?;
+        let state = if self.core.mappers().save().is_empty() {
+            self.core.state().clone()
+        } else {
+            self.located(py, state_of(value, py).map_err(Failure::from))?
+        };
         let device = self.core.device().clone();
         let core = Core::over(self.core.id(), state, device, self.core.requires_grad());
         Ok(self.next(core))

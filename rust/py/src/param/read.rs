@@ -6,7 +6,7 @@ use pyo3::types::PyType;
 
 use super::declare::state_over;
 use super::{Param, ParamMapper};
-use crate::array::to_host;
+use crate::backend::Backend;
 use crate::errors::no_attribute;
 use crate::gate::Cx;
 use crate::python;
@@ -79,7 +79,7 @@ impl Param {
         let py = value.py();
         let cx = Cx::new(py);
         let this = mapper.handle.bind(py).get();
-        let state = state_over(value, this.core.device())?;
+        let state = state_over(value)?;
         Ok(this.next(this.core.with_ready(id, state, cx)))
     }
 
@@ -90,11 +90,59 @@ impl Param {
         dtype: Option<&Bound<'_, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Py<PyAny>> {
-        let host = to_host(self.force(Cx::new(py))?, py)?;
+        let host = self.force(Cx::new(py))?.to_host(py)?;
         Ok(python::HOST_EXPORT
             .get(py)?
             .call1((host, dtype, copy))?
             .unbind())
+    }
+
+    /// The value for libraries that take arrays by DLPack, detached.
+    ///
+    /// What nobody may write to (NumPy's and JAX's values) is handed out as a copy, since few
+    /// libraries heed a read-only mark; ``copy=False`` hands out the value itself.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let value = self.force(Cx::new(py))?;
+        let backend = value.device.served_by(py)?;
+        python::HOST_DLPACK.get(py)?.call1((
+            backend,
+            &value.object,
+            stream,
+            max_version,
+            dl_device,
+            copy,
+        ))
+    }
+
+    /// Kind and number of the device as DLPack counts them.
+    fn __dlpack_device__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let value = self.force(Cx::new(py))?;
+        value.object.bind(py).call_method0("__dlpack_device__")
+    }
+
+    /// The gradient that the value has by now, or None: before it is in being, and where none is
+    /// wanted. Detached; Burn's ``grad``. Initialises nothing.
+    ///
+    /// Raises:
+    ///     AutodiffUnsupported: if arrays of the device's library do not record gradients.
+    fn grad<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let backend = Backend::of(py, self.core.device())?;
+        let leaf = match self.core.get() {
+            Some(value) if self.core.is_tracked() => value.object.bind(py),
+            _ if backend.records_gradients()? => return Ok(None),
+            // It is for the backend to say that there are none.
+            _ => &py.None().into_bound(py),
+        };
+        let gradient = backend.grad(leaf)?;
+        Ok((!gradient.is_none()).then_some(gradient))
     }
 
     /// A draft of another value: ``with p.writable() as draft`` gives ``draft.array``, a writable

@@ -2,38 +2,71 @@
 
 use std::ffi::{c_int, c_void};
 
-use lazyparam_bytes::store::View;
+use lazyparam_bytes::store::{Pages, View};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// Read-only memory of the core: a tensor's elements, in C order.
+/// Memory of the core: a tensor's elements, in C order. Read-only, unless it was made to be given
+/// away to one owner.
 ///
 /// Supports the buffer protocol; arrays over it keep it alive.
 #[pyclass(frozen, module = "lazyparam._core")]
 pub(crate) struct Buffer {
     memory: Memory,
+    is_readonly: bool,
 }
 
 /// Who owns the bytes.
 pub(crate) enum Memory {
     Owned(lazyparam_bytes::Buffer),
     Mapped(View),
+    Private(Pages),
     /// An array's own memory, which nobody can reach any more but through this buffer.
     Lent(PyBuffer<u8>),
 }
 
-impl Buffer {
-    pub(crate) fn new(memory: Memory) -> Self {
-        Self { memory }
+impl Memory {
+    /// Whether nobody else can see what is written here.
+    fn is_exclusive(&self) -> bool {
+        matches!(self, Self::Owned(_) | Self::Private(_))
     }
 
-    fn as_slice(&self) -> &[u8] {
-        match &self.memory {
-            Memory::Owned(buffer) => buffer.as_slice(),
-            Memory::Mapped(view) => view.as_slice(),
-            Memory::Lent(buffer) => slice(buffer),
+    fn as_ptr(&self) -> *const u8 {
+        match self {
+            Self::Owned(buffer) => buffer.as_ptr(),
+            Self::Mapped(view) => view.as_ptr(),
+            Self::Private(pages) => pages.as_ptr(),
+            Self::Lent(buffer) => slice(buffer).as_ptr(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Owned(buffer) => buffer.len(),
+            Self::Mapped(view) => view.len(),
+            Self::Private(pages) => pages.len(),
+            Self::Lent(buffer) => buffer.len_bytes(),
+        }
+    }
+}
+
+impl Buffer {
+    /// Memory that nobody writes to any more.
+    pub(crate) fn new(memory: Memory) -> Self {
+        Self {
+            memory,
+            is_readonly: true,
+        }
+    }
+
+    /// Memory for an owner who cannot be kept from writing; read-only if others share it.
+    pub(crate) fn writable(memory: Memory) -> Self {
+        let is_readonly = !memory.is_exclusive();
+        Self {
+            memory,
+            is_readonly,
         }
     }
 }
@@ -49,13 +82,19 @@ impl Buffer {
     }
 
     fn __len__(&self) -> usize {
-        self.as_slice().len()
+        self.memory.len()
     }
 
     /// Whether the bytes are those of a mapped file.
     #[getter]
     fn is_mapped(&self) -> bool {
-        matches!(self.memory, Memory::Mapped(_))
+        matches!(self.memory, Memory::Mapped(_) | Memory::Private(_))
+    }
+
+    /// Whether nobody can write to the bytes.
+    #[getter]
+    fn is_readonly(&self) -> bool {
+        self.is_readonly
     }
 
     unsafe fn __getbuffer__(
@@ -66,19 +105,20 @@ impl Buffer {
         if view.is_null() {
             return Err(PyBufferError::new_err("no view to fill"));
         }
-        let bytes = slf.get().as_slice();
-        let length = ffi::Py_ssize_t::try_from(bytes.len())
+        let this = slf.get();
+        let length = ffi::Py_ssize_t::try_from(this.memory.len())
             .map_err(|_| PyBufferError::new_err("more bytes than a buffer can have"))?;
         // SAFETY: `view` comes from the buffer protocol, so it is a view to fill. The bytes do not
-        // move and do not change while their owner lives, and the view keeps the owner alive.
-        // `PyBuffer_FillInfo` refuses flags that ask for a writable view.
+        // move while their owner lives, and the view keeps the owner alive. `PyBuffer_FillInfo`
+        // refuses a writable view of what is read-only; of anything else this buffer is the only
+        // owner, and makes no references to the bytes.
         let status = unsafe {
             ffi::PyBuffer_FillInfo(
                 view,
                 slf.as_ptr(),
-                bytes.as_ptr().cast::<c_void>().cast_mut(),
+                this.memory.as_ptr().cast::<c_void>().cast_mut(),
                 length,
-                1,
+                c_int::from(this.is_readonly),
                 flags,
             )
         };
