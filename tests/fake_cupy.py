@@ -152,8 +152,8 @@ class Device:
                 stream.synchronize()
 
 
-class Memory:
-    """A block on the current device, from its pool."""
+class BaseMemory:
+    """A block on the current device."""
 
     def __init__(self, size: int) -> None:
         if machine.stream().is_capturing():
@@ -171,22 +171,26 @@ class Memory:
             self.stream.put(lambda: buffer.fill(FREED))
 
 
-class MemoryAsync(Memory):
+class Memory(BaseMemory):
+    """A block of the runtime."""
+
+
+class MemoryAsync(BaseMemory):
     """A block of the driver's pool."""
 
 
-class PooledMemory(Memory):
+class PooledMemory(BaseMemory):
     """A block of CuPy's pool."""
 
 
-class UnownedMemory(Memory):
+class UnownedMemory(BaseMemory):
     """A block that belongs to another library."""
 
 
 class MemoryPointer:
     """Where an array begins."""
 
-    def __init__(self, mem: Memory) -> None:
+    def __init__(self, mem: BaseMemory) -> None:
         self.mem = mem
 
 

@@ -234,9 +234,9 @@ def test_work_on_a_stream_of_the_initialisers_own_is_waited_for() -> None:
 def test_without_publishing_the_race_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the two tests above would prove nothing."""
     monkeypatch.setattr(BACKEND, "publish", lambda x, device, sole, ours: x)
-    p = lp.Param(8, twos, device="cuda")
+    value = lp.Param(8, twos, device="cuda").val()
     with pytest.raises(cupy.Race), cupy.Stream(non_blocking=True):
-        p.val().get()
+        value.get()
 
 
 @pytest.mark.parametrize("device", [GPU0, GPU1], ids=str)
@@ -249,7 +249,7 @@ def test_a_value_that_is_drawn_read_cast_copied_or_moved_is_done_when_it_is_shar
     for p in (
         lp.Param(64, lp.init.constant(2), device=device),
         loaded,
-        half.load_file(tmp_path / "m.safetensors").t,
+        half.load_file(tmp_path / "m.safetensors", dtype="cast").t,
         loaded.clone(independent=True),
         lp.Param(64, lp.init.constant(1), device=device).map(lambda x: x + x),
         lp.Param.from_tensor(np.full(64, 2.0)).to_device(device),

@@ -1,0 +1,73 @@
+"""The public conformance suite on every backend at hand, the fake CuPy and a foreign one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lazyparam import devices
+from tests.cupy_on_fake import fake_gpus
+
+pytest.register_assert_rewrite("lazyparam.testing")
+
+from lazyparam.testing import (  # noqa: E402
+    BackendConformance,
+    GradientConformance,
+    MultiDeviceConformance,
+)
+
+PACKED = frozenset({"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"})
+
+
+class TestNumpy(BackendConformance):
+    device = "numpy:cpu"
+
+
+class TestFakeCupy(MultiDeviceConformance):
+    """Both devices, in a world in which CuPy is the fake."""
+
+    device = "cupy:cuda:0"
+    other_device = "cupy:cuda:1"
+
+    @pytest.fixture(autouse=True)
+    def _gpus(self) -> Iterator[None]:
+        with fake_gpus(2):
+            yield
+
+
+class TestThirdParty(BackendConformance):
+    """Found by its entry point, in a package that is installed beside the project."""
+
+    device = "grid:cpu"
+    lacks = frozenset({"complex64", "complex128"})
+
+    @pytest.fixture(autouse=True, scope="class")
+    def _installed(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+        site = tmp_path_factory.mktemp("site")
+        install_grid(site)
+        sys.path.append(str(site))
+        devices._brought.cache_clear()
+        try:
+            yield
+        finally:
+            sys.path.remove(str(site))
+            devices._brought.cache_clear()
+            devices._loaded.cache_clear()
+
+    def overwrite(self, x: Any) -> None:
+        x.set(0)
+
+
+def install_grid(site: Path) -> None:
+    """What installing the package of ``third_party`` would leave in a folder of ``sys.path``."""
+    info = site / "lazyparam_grid-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lazyparam-grid\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[lazyparam.backends]\ngrid = tests.third_party:GridBackend\n"
+    )
