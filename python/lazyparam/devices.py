@@ -93,8 +93,8 @@ def _loaded(name: str) -> Backend:
             f"the backend {name!r} cannot be imported ({_brief(error)})",
             remedy=f"It comes from {entry.value}.",
         ) from error
-    backend = brought() if isinstance(brought, type) else brought
-    return backend
+    made: Backend = brought() if isinstance(brought, type) else brought
+    return made
 
 
 def backend_of(device: Device) -> Backend:
@@ -154,6 +154,6 @@ def device_named_by(spec: object) -> str:
             return name
     raise DeviceParseError(
         "this does not name a device",
-        expected='a text such as "cpu", "cuda:1" or "torch:cpu", a Device, or a device of a library',
+        expected='a text such as "cpu", "cuda:1" or "torch:cpu", a Device, or one of a library',
         found=f"{type(spec).__name__} {spec!r:.60}",
     )

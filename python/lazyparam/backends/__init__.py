@@ -35,10 +35,10 @@ class Backend(ABC):
     """The top-level packages that the types of its arrays and devices come from."""
 
     records_gradients: ClassVar[bool] = False
-    """Whether its arrays record gradients by themselves; then `leaf` and `grad` are asked for."""
+    """Whether its arrays record gradients by themselves; only then is `leaf` asked for."""
 
     is_mutable: ClassVar[bool] = False
-    """Whether who gets an array can write to it. Then nobody but the parameter may have its memory."""
+    """Whether who gets an array can write to it: then nobody else may have its memory."""
 
     # ---- arrays and devices of the library --------------------------------------------------
 
@@ -71,7 +71,7 @@ class Backend(ABC):
         Raises:
             InitError: saying what it is and what to do.
         """
-        return None
+        return
 
     # ---- making values ----------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class Backend(ABC):
         return x
 
     def leaf(self, x: Any) -> Any:
-        """A leaf over the memory of `x` that records gradients; asked for if `records_gradients`."""
+        """A leaf over the memory of `x` that records gradients."""
         return x
 
     def grad(self, x: Any) -> Any:

@@ -130,6 +130,7 @@ impl<'py> Backend<'py> {
     }
 
     /// The elements of a NumPy array on `device`.
+    #[allow(clippy::wrong_self_convention)] // the name it has in Python
     pub(crate) fn from_host(
         &self,
         host: Bound<'py, PyAny>,

@@ -74,6 +74,11 @@ impl Pages {
         populated(|advice| self.0.advise(advice))
     }
 
+    /// The bytes, to be written.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
     /// Address of the first byte, a multiple of the item size. Whoever owns the pages may write.
     pub fn as_ptr(&self) -> *const u8 {
         self.0.as_ptr()

@@ -77,6 +77,7 @@ fn packed_and_empty_tensors_have_no_view() {
     .unwrap();
     for entry in 0..2 {
         assert!(checkpoint.view(entry).unwrap().is_none());
+        assert!(checkpoint.pages(entry).unwrap().is_none());
     }
 }
 
@@ -227,4 +228,58 @@ fn views_are_preferred_unless_others_may_write_the_file() {
             "{mode:o}"
         );
     }
+}
+
+#[test]
+fn what_is_written_to_pages_reaches_neither_the_file_nor_its_other_readers() {
+    let folder = Folder::new();
+    let path = folder.at("m");
+    let data: Vec<u8> = (0..10_000u32).map(|at| at as u8).collect();
+    write_bytes(&path, &[("t", &data)]);
+    let before = fs::read(&path).unwrap();
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    let view = checkpoint.view(0).unwrap().unwrap();
+    let (mut one, mut other) = (
+        checkpoint.pages(0).unwrap().unwrap(),
+        checkpoint.pages(0).unwrap().unwrap(),
+    );
+    assert!(one.as_mut_slice() == data);
+    one.as_mut_slice().fill(7);
+    other.as_mut_slice()[3] = 9;
+    assert!(one.as_mut_slice().iter().all(|&byte| byte == 7));
+    assert!(other.as_mut_slice()[4..] == data[4..]);
+    assert!(view.as_slice() == data && read(&checkpoint, "t") == data);
+    assert!(fs::read(&path).unwrap() == before);
+}
+
+#[test]
+fn pages_outlive_their_file_and_are_aligned_as_views_are() {
+    let folder = Folder::new();
+    let path = folder.at("m");
+    write_bytes(&path, &[("t", b"data")]);
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    let mut pages = checkpoint.pages(0).unwrap().unwrap();
+    let view = checkpoint.view(0).unwrap().unwrap();
+    assert_eq!(pages.as_ptr() as usize % 64, view.as_ptr() as usize % 64);
+    drop(checkpoint);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(
+        (pages.len(), pages.as_mut_slice() as &[u8]),
+        (4, &b"data"[..])
+    );
+}
+
+#[test]
+fn pages_of_a_file_that_was_cut_short_are_an_error() {
+    let folder = Folder::new();
+    let path = folder.at("m");
+    write_bytes(&path, &[("t", &[1; 9000])]);
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(100)
+        .unwrap();
+    assert!(checkpoint.pages(0).is_err());
 }
