@@ -2,12 +2,14 @@
 
 Declares the encoder of all-MiniLM-L6-v2 with initialisers that raise, so whatever comes into being
 comes from the checkpoint; encodes sentences from several threads; prints what came into being when.
+The same code runs on NumPy, torch and JAX: the library is chosen by the name of a device.
 
-    python examples/minilm.py ["a sentence" ...]
+    python examples/minilm.py [--device torch:cpu] ["a sentence" ...]
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import sys
@@ -15,9 +17,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
+from array_api_compat import array_namespace as library_of
+from array_api_compat import device as device_of
 from tokenizers import Tokenizer
 
 import lazyparam as lp
@@ -30,6 +34,9 @@ SENTENCES = (
 )
 THREADS = 4
 
+Array: TypeAlias = Any
+"""Of NumPy, torch or JAX; what is called on it is of the array API standard."""
+
 
 def never(plan: lp.Plan) -> NoReturn:
     """An initialiser that must not run: every value has to come from the checkpoint."""
@@ -41,7 +48,7 @@ class Linear(lp.Module):
         self.weight = lp.Param((outputs, inputs), never)
         self.bias = lp.Param(outputs, never)
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
+    def __call__(self, x: Array) -> Array:
         return x @ self.weight.value.T + self.bias.value
 
 
@@ -51,17 +58,18 @@ class LayerNorm(lp.Module):
         self.bias = lp.Param(width, never)
         self.eps = eps
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        centred = x - x.mean(-1, keepdims=True)
-        variance = np.square(centred).mean(-1, keepdims=True)
-        return centred / np.sqrt(variance + self.eps) * self.weight.value + self.bias.value
+    def __call__(self, x: Array) -> Array:
+        xp = library_of(x)
+        centred = x - xp.mean(x, axis=-1, keepdims=True)
+        variance = xp.mean(centred * centred, axis=-1, keepdims=True)
+        return centred / xp.sqrt(variance + self.eps) * self.weight.value + self.bias.value
 
 
 class Embedding(lp.Module):
     def __init__(self, count: int, width: int) -> None:
         self.weight = lp.Param((count, width), never)
 
-    def __call__(self, ids: np.ndarray) -> np.ndarray:
+    def __call__(self, ids: Array) -> Array:
         return self.weight.value[ids]
 
 
@@ -69,16 +77,16 @@ class Embeddings(lp.Module):
     def __init__(self, config: dict[str, Any]) -> None:
         width = config["hidden_size"]
         positions = config["max_position_embeddings"]
-        self.position_ids = lp.Param((1, positions), never, dtype="int64", requires_grad=False)
+        self.position_ids = lp.Param((1, positions), never, dtype="int32", requires_grad=False)
         self.word_embeddings = Embedding(config["vocab_size"], width)
         self.position_embeddings = Embedding(positions, width)
         self.token_type_embeddings = Embedding(config["type_vocab_size"], width)
         self.LayerNorm = LayerNorm(width, config["layer_norm_eps"])
 
-    def __call__(self, ids: np.ndarray) -> np.ndarray:
+    def __call__(self, ids: Array) -> Array:
         positions = self.position_ids.value[:, : ids.shape[-1]]
         words = self.word_embeddings(ids) + self.position_embeddings(positions)
-        return self.LayerNorm(words + self.token_type_embeddings(np.zeros_like(ids)))
+        return self.LayerNorm(words + self.token_type_embeddings(ids * 0))
 
 
 class SelfAttention(lp.Module):
@@ -88,16 +96,18 @@ class SelfAttention(lp.Module):
         self.value = Linear(width, width)
         self.heads = heads
 
-    def __call__(self, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    def __call__(self, x: Array, mask: Array) -> Array:
+        xp = library_of(x)
         batch, length, width = x.shape
 
-        def split(y: np.ndarray) -> np.ndarray:
-            return y.reshape(batch, length, self.heads, -1).transpose(0, 2, 1, 3)
+        def split(y: Array) -> Array:
+            heads = xp.reshape(y, (batch, length, self.heads, -1))
+            return xp.permute_dims(heads, (0, 2, 1, 3))
 
         query, key, value = split(self.query(x)), split(self.key(x)), split(self.value(x))
-        scores = query @ key.transpose(0, 1, 3, 2) / np.float32(math.sqrt(width / self.heads))
-        weights = softmax(np.where(mask[:, None, None, :], scores, np.float32(-1e9)))
-        return (weights @ value).transpose(0, 2, 1, 3).reshape(x.shape)
+        scores = query @ key.mT / math.sqrt(width / self.heads)
+        weights = softmax(xp.where(mask[:, None, None, :], scores, -1e9))
+        return xp.reshape(xp.permute_dims(weights @ value, (0, 2, 1, 3)), x.shape)
 
 
 class Residual(lp.Module):
@@ -107,7 +117,7 @@ class Residual(lp.Module):
         self.dense = Linear(inputs, outputs)
         self.LayerNorm = LayerNorm(outputs, eps)
 
-    def __call__(self, x: np.ndarray, bypass: np.ndarray) -> np.ndarray:
+    def __call__(self, x: Array, bypass: Array) -> Array:
         return self.LayerNorm(self.dense(x) + bypass)
 
 
@@ -117,7 +127,7 @@ class Attention(lp.Module):
         self.self = SelfAttention(width, heads)
         self.output = Residual(width, width, eps)
 
-    def __call__(self, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    def __call__(self, x: Array, mask: Array) -> Array:
         return self.output(self.self(x, mask), x)
 
 
@@ -125,7 +135,7 @@ class Intermediate(lp.Module):
     def __init__(self, inputs: int, outputs: int) -> None:
         self.dense = Linear(inputs, outputs)
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
+    def __call__(self, x: Array) -> Array:
         return gelu(self.dense(x))
 
 
@@ -136,7 +146,7 @@ class Layer(lp.Module):
         self.intermediate = Intermediate(width, config["intermediate_size"])
         self.output = Residual(config["intermediate_size"], width, eps)
 
-    def __call__(self, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    def __call__(self, x: Array, mask: Array) -> Array:
         attended = self.attention(x, mask)
         return self.output(self.intermediate(attended), attended)
 
@@ -159,35 +169,37 @@ class Encoder(lp.Module):
         self.encoder = Stack(config)
         self.pooler = Pooler(config["hidden_size"])
 
-    def __call__(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    def __call__(self, ids: Array, mask: Array) -> Array:
         """Unit vectors (batch, width) for token ids and mask (batch, length)."""
+        xp = library_of(ids)
         x = self.embeddings(ids)
         for layer in self.encoder.layer:
             x = layer(x, mask)
-        weights = mask[..., None].astype(x.dtype)
-        pooled = (x * weights).sum(1) / weights.sum(1)
-        return pooled / np.linalg.norm(pooled, axis=-1, keepdims=True)
+        weights = xp.astype(mask[..., None], x.dtype)
+        pooled = xp.sum(x * weights, axis=1) / xp.sum(weights, axis=1)
+        return pooled / xp.sqrt(xp.sum(pooled * pooled, axis=-1, keepdims=True))
 
 
-def softmax(x: np.ndarray) -> np.ndarray:
+def softmax(x: Array) -> Array:
     """Along the last axis."""
-    weights = np.exp(x - x.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
+    xp = library_of(x)
+    weights = xp.exp(x - xp.max(x, axis=-1, keepdims=True))
+    return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
-def gelu(x: np.ndarray) -> np.ndarray:
+def gelu(x: Array) -> Array:
     """The exact form, by the error function."""
-    return x * 0.5 * (1.0 + erf(x / np.float32(math.sqrt(2.0))))
+    return x * 0.5 * (1.0 + erf(x / math.sqrt(2.0)))
 
 
-def erf(x: np.ndarray) -> np.ndarray:
-    """The error function to 1.5e-7 (Abramowitz and Stegun, 7.1.26), in float64."""
-    wide = x.astype(np.float64)
-    t = 1.0 / (1.0 + 0.3275911 * np.abs(wide))
+def erf(x: Array) -> Array:
+    """The error function to 1.5e-7 (Abramowitz and Stegun, 7.1.26)."""
+    xp = library_of(x)
+    t = 1.0 / (1.0 + 0.3275911 * xp.abs(x))
     series = 1.061405429
     for term in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
         series = series * t + term
-    return (np.sign(wide) * (1.0 - series * t * np.exp(-wide * wide))).astype(x.dtype)
+    return xp.sign(x) * (1.0 - series * t * xp.exp(-x * x))
 
 
 def model_folder() -> Path:
@@ -214,16 +226,20 @@ def tokenizer(folder: Path) -> Tokenizer:
 def encode(model: Encoder, words: Tokenizer, sentence: str) -> np.ndarray:
     """The unit vector (width,) of one sentence."""
     encoding = words.encode(sentence)
-    ids = np.array([encoding.ids])
-    return model(ids, np.array([encoding.attention_mask], dtype=bool))[0]
+    weight = model.embeddings.word_embeddings.weight.value
+    xp, device = library_of(weight), device_of(weight)
+    ids = xp.asarray(np.array([encoding.ids], dtype=np.int32), device=device)
+    mask = xp.asarray(np.array([encoding.attention_mask], dtype=bool), device=device)
+    return np.asarray(model(ids, mask))[0]
 
 
-def main(sentences: Sequence[str]) -> None:
+def main(sentences: Sequence[str], device: str = "cpu") -> None:
     folder = model_folder()
     declared = declare(folder)
     print(lp.summary(declared), "\n")
 
-    plan = declared.plan_load(folder / "model.safetensors")
+    # The checkpoint counts positions in int64, which JAX has only if told to.
+    plan = declared.plan_load(folder / "model.safetensors", device=device, dtype="cast")
     print(plan)
     model = plan.commit()
     print("after loading: ", in_being(model))
@@ -251,4 +267,8 @@ def in_being(model: Encoder) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or SENTENCES)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", default="cpu", help='such as "cpu", "torch:cpu", "jax:cpu"')
+    parser.add_argument("sentences", nargs="*", default=SENTENCES)
+    args = parser.parse_args()
+    main(args.sentences, args.device)

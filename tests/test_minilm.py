@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,14 @@ GOLDEN = json.loads((Path(__file__).parent / "data" / "minilm_golden.json").read
 FILE = minilm.model_folder() / "model.safetensors"
 
 
-@pytest.fixture(params=["copy", "view"])
+DEVICES = ["cpu"] + [f"{library}:cpu" for library in ("torch", "jax") if find_spec(library)]
+
+
+@pytest.fixture(params=[(device, mode) for device in DEVICES for mode in ("copy", "view")])
 def model(request: pytest.FixtureRequest) -> minilm.Encoder:
-    return minilm.declare(minilm.model_folder()).load_file(FILE, mode=request.param)
+    device, mode = request.param
+    declared = minilm.declare(minilm.model_folder())
+    return declared.load_file(FILE, device=device, dtype="cast", mode=mode)
 
 
 @pytest.mark.thread_unsafe(reason="eight threads of its own, against the clock")
@@ -52,7 +58,7 @@ def test_the_tokens_are_those_of_the_golden_cases() -> None:
 def test_the_summary_of_the_declared_model_has_nothing_in_being() -> None:
     summary = lp.summary(minilm.declare(minilm.model_folder()))
     assert len(summary.rows) == 104
-    assert summary.nbytes == 90_856_960
+    assert summary.nbytes == 90_854_912
     assert summary.nbytes_in_being == 0
 
 

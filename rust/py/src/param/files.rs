@@ -10,6 +10,7 @@ use super::Param;
 use super::declare::{id_of, state_of, state_over};
 use crate::array::{Array, Read, Step};
 use crate::checkpoint::{Checkpoint, Mode};
+use crate::device::Device;
 use crate::dtype::dtype_of;
 use crate::errors::{Failure, Raise};
 use crate::gate::Cx;
@@ -62,10 +63,16 @@ impl Param {
             .path(store.path().display().to_string())
             .err(py));
         };
+        let dtype = dtype.map(dtype_of).transpose()?;
+        // What is cast is cast before it moves: see `loaded`.
+        let device = match dtype {
+            Some(_) if self.core.mappers().load().is_empty() => Device::cpu(),
+            _ => self.core.device().clone(),
+        };
         let plan = Plan {
             shape: Shape::from(entry.shape.as_slice()),
             dtype: entry.dtype,
-            device: self.core.device().clone(),
+            device,
             requires_grad: false,
         };
         let read = Read {
@@ -74,7 +81,7 @@ impl Param {
             mode,
         };
         let source = Lazy::new(plan, Recipe::Origin(Origin::Read(read)));
-        self.loaded(py, source, dtype.map(dtype_of).transpose()?, None)
+        self.loaded(py, source, dtype, None)
     }
 
     /// A ready parameter with the value as it is saved: after the save mappers, without them.
@@ -94,6 +101,9 @@ impl Param {
 
 impl Param {
     /// The parameter with the value of `source` in its stored form; never runs the initialiser.
+    ///
+    /// With nothing between the file and the parameter, a cast is made where the tensor is stored:
+    /// the bits do not depend on the device then, and a device need not have the stored dtype.
     fn loaded(
         &self,
         py: Python<'_>,
@@ -101,9 +111,25 @@ impl Param {
         dtype: Option<Dtype>,
         id: Option<u64>,
     ) -> PyResult<Self> {
-        let last = dtype.map(Step::Cast).into_iter().collect();
         let cx = Cx::new(py);
+        let mut last: Vec<Step> = dtype.map(Step::Cast).into_iter().collect();
         let core = self.try_with(py, |label| {
+            let mut source = source;
+            if let Some(dtype) = dtype
+                && self.core.mappers().load().is_empty()
+                && source.plan().device != *self.core.device()
+            {
+                let plan = Plan {
+                    dtype,
+                    ..source.plan().clone()
+                };
+                let steps = std::mem::take(&mut last);
+                let ready = source.get().is_some();
+                source = Lazy::new(plan, Recipe::Derive { source, steps });
+                if ready {
+                    source.force(label, cx)?;
+                }
+            }
             self.core
                 .transform_for_load(id, source, last, dtype, label, cx)
         })?;
