@@ -1,4 +1,7 @@
-"""The public conformance suite on every backend at hand, the fake CuPy and a foreign one."""
+"""The public conformance suite on every backend at hand, the fake CuPy and a foreign one.
+
+Classes for torch and JAX are there if those are installed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from lazyparam.testing import (  # noqa: E402
     MultiDeviceConformance,
 )
 
-PACKED = frozenset({"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"})
+SIX_BITS = frozenset({"float6_e2m3fn", "float6_e3m2fn"})
 
 
 class TestNumpy(BackendConformance):
@@ -47,7 +50,8 @@ class TestThirdParty(BackendConformance):
     lacks = frozenset({"complex64", "complex128"})
 
     @pytest.fixture(autouse=True, scope="class")
-    def _installed(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    @classmethod
+    def _installed(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         site = tmp_path_factory.mktemp("site")
         install_grid(site)
         sys.path.append(str(site))
@@ -71,3 +75,33 @@ def install_grid(site: Path) -> None:
     (info / "entry_points.txt").write_text(
         "[lazyparam.backends]\ngrid = tests.third_party:GridBackend\n"
     )
+
+
+if find_spec("torch"):
+    import torch
+
+    class TestTorch(GradientConformance):
+        device = "torch:cpu"
+        lacks = SIX_BITS | {"float4_e2m1fn"}
+        ambients = (
+            torch.no_grad,
+            torch.enable_grad,
+            torch.inference_mode,
+            lambda: torch.autocast("cpu"),
+            lambda: torch.device("meta"),
+        )
+
+
+if find_spec("jax"):
+    import jax
+
+    class TestJax(BackendConformance):
+        """With 32 bits, as JAX begins."""
+
+        device = "jax:cpu"
+        lacks = frozenset({"int64", "uint64", "float64", "complex128"} | SIX_BITS)
+        ambients = (
+            lambda: jax.default_device(jax.devices("cpu")[0]),
+            jax.disable_jit,
+            jax.ensure_compile_time_eval,
+        )

@@ -16,11 +16,10 @@ from weakref import getweakrefcount
 
 import numpy as np
 
-from .. import _core, _host
+from .. import _host
 from .._core import Device
 from ..errors import DeviceError, DeviceUnavailable, InitError, InitInTransform
 from . import Backend
-from ._numpy import BACKEND as HOST
 
 # Type checkers need no CuPy.
 cupy: Any = import_module("cupy")
@@ -113,7 +112,8 @@ class CupyBackend(Backend):
         with cupy.cuda.Device(_index_of(x)) as here:
             here.synchronize()
             host: np.ndarray[Any, Any] = _words(x).get()
-        return _as(host, x.dtype)
+        elements: np.ndarray[Any, Any] = _as(host, x.dtype)
+        return elements
 
     def to_device(self, x: Any, device: Device) -> Any:
         with cupy.cuda.Device(_index_of(x)) as here:
@@ -129,23 +129,13 @@ class CupyBackend(Backend):
         return _as(there, x.dtype)
 
     def cast(self, x: Any, dtype: str) -> Any:
+        _host.refuse_other_kind(x.dtype.name, dtype)
         wanted = _host.dtype(dtype)
         if not (_computes_with(x.dtype) and _computes_with(wanted)):
-            return self.from_host(HOST.cast(self.to_host(x), dtype), self.device_of(x), True)
-        kind = _core.dtype_kind(dtype)
-        if _core.dtype_kind(x.dtype) != kind:
-            raise InitError(
-                "one kind of numbers is not cast to another",
-                expected=f"{kind}s, to be cast to {dtype}",
-                found=x.dtype.name,
-            )
+            return self.from_host(_host.cast(self.to_host(x), dtype), self.device_of(x), True)
         with cupy.cuda.Device(_index_of(x)) as here:
             here.synchronize()
-            if kind == "int" and not np.can_cast(x.dtype, wanted) and x.size:
-                limits = np.iinfo(wanted)
-                for number in (int(x.min()), int(x.max())):
-                    if not limits.min <= number <= limits.max:
-                        raise InitError(f"{number} does not fit {dtype}")
+            _host.refuse_misfits(x, dtype)
             return x.astype(wanted)
 
     def copy(self, x: Any) -> Any:

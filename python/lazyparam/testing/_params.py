@@ -6,9 +6,9 @@ import copy
 import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +93,7 @@ class ParamRows(Conformance):
         assert self.backend.meta(first) == ((2, 3), kind)
         assert self.backend.device_of(first) == self.place
 
-    def test_threads_that_read_together_initialise_once_and_get_one_value(
-        self, kind: str
-    ) -> None:
+    def test_threads_that_read_together_initialise_once_and_get_one_value(self, kind: str) -> None:
         """B01, B02, B03, B05: with an initialiser that draws other numbers each time."""
         for _ in range(3):
             init = Counting(self.array, SLOW)
@@ -123,22 +121,19 @@ class ParamRows(Conformance):
         inside = threading.local()
         entered: list[int] = []
 
-        class Spy(AbstractContextManager[Any]):
-            def __init__(self, scope: AbstractContextManager[Any] | None) -> None:
-                self._scope = scope
-
-            def __enter__(self) -> None:
-                inside.depth = getattr(inside, "depth", 0) + 1
-                entered.append(threading.get_ident())
-                if self._scope is not None:
-                    self._scope.__enter__()
-
-            def __exit__(self, *error: Any) -> Any:
-                inside.depth -= 1
-                return self._scope.__exit__(*error) if self._scope is not None else None
-
         true_scope = self.backend.scope
-        monkeypatch.setattr(self.backend, "scope", lambda device: Spy(true_scope(device)))
+
+        @contextmanager
+        def spied(device: lp.Device) -> Iterator[None]:
+            with true_scope(device) or nullcontext():
+                entered.append(threading.get_ident())
+                inside.depth = getattr(inside, "depth", 0) + 1
+                try:
+                    yield
+                finally:
+                    inside.depth -= 1
+
+        monkeypatch.setattr(self.backend, "scope", spied)
         seen: list[int] = []
 
         def look(x: Any) -> Any:
@@ -334,8 +329,11 @@ class ParamRows(Conformance):
     def test_clones_that_are_copied_together_stay_tied(self) -> None:
         """B52: lazy or ready, by deepcopy and by pickle."""
         for p in (lp.Param((2, 3), lp.init.ones(), device=self.place), self.ready()):
-            for again in (copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))):
-                q, r = again([p, p.clone()])
+            for pair in (
+                copy.deepcopy([p, p.clone()]),
+                pickle.loads(pickle.dumps([p, p.clone()])),
+            ):
+                q, r = pair
                 assert q.is_tied_to(r)
                 assert not q.is_tied_to(p)
                 assert q.val() is r.val()
@@ -480,13 +478,12 @@ class ParamRows(Conformance):
             Box(self.lazy()).load_state_dict({"t": keep()}).t,
         ):
             p.val()
-            if self.backend.is_mutable:
-                for x in kept:
-                    self.overwrite(x)
+            for x in kept:
+                self.spoil(x)
             assert (self.host(p) == 1).all()
 
-    def test_writing_to_a_value_reaches_nothing_that_was_made_from_it(self, tmp_path: Path) -> None:
-        """B55: no fork, copy, move, map, pickle or file ever sees another's mutation."""
+    def test_writing_to_a_value_reaches_nothing_that_was_made_from_it(self) -> None:
+        """B55: no fork, copy, move, map or pickle ever sees another's mutation."""
         for p in (self.ready(), self.lazy(), lp.Param((2, 3), lp.init.ones(), device=self.place)):
             value = p.val()
             others = [
@@ -501,18 +498,11 @@ class ParamRows(Conformance):
             ]
             for other in others:
                 other.val()
-            if self.backend.is_mutable:
-                self.overwrite(value)
-            else:
-                self.assert_read_only(value)
+            self.spoil(value)
             for other in others:
                 assert (self.host(other) == 1).all()
-
-    def assert_read_only(self, value: Any) -> None:
-        """Fail if `value` can be written to."""
-        with pytest.raises((TypeError, ValueError, AttributeError)):
-            self.overwrite(value)
-        assert (self.host(value) == 1).all()
+            if not self.backend.is_mutable:
+                assert (self.host(value) == 1).all()
 
     def test_what_is_exported_to_numpy_cannot_reach_the_value(self) -> None:
         """B55: np.asarray gives what cannot be written to, or a copy; np.array a copy."""
@@ -528,8 +518,7 @@ class ParamRows(Conformance):
         clone = p.clone()
         five = self.array(np.full((2, 3), 5, np.float32))
         with p.writable() as draft:
-            if self.backend.is_mutable:
-                self.overwrite(draft.array)
+            self.spoil(draft.array)
             draft.array = five
         q = draft.param
         assert (self.host(q) == 5).all()
@@ -604,8 +593,7 @@ class ParamRows(Conformance):
         assert loaded.device == self.place
         assert self.bits(loaded) == bits(host)
         other = target.load_file(path, mode=mode).t
-        if self.backend.is_mutable:
-            self.overwrite(loaded.val())
+        self.spoil(loaded.val())
         assert self.bits(other) == bits(host)
         assert path.read_bytes() == written
 
@@ -634,4 +622,3 @@ class ParamRows(Conformance):
         *loaded, other = race([*[load] * THREADS, bystander])
         assert all(found == bits(host) for found in loaded), loaded
         assert other == bits(np.ones((2, 3), np.float32))
-
