@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec
 from unittest import mock
 
+import pytest
+
 from lazyparam import devices
 from lazyparam.backends import Backend
 
@@ -20,7 +22,9 @@ def _backend() -> Backend:
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
-    with mock.patch.dict(sys.modules, cupy=fake_cupy):
+    # This key alone: to restore the whole of sys.modules would forget what is imported meanwhile.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "cupy", fake_cupy)
         spec.loader.exec_module(module)
     return module.BACKEND
 

@@ -289,6 +289,9 @@ class ndarray:  # noqa: N801
             order = "F" if self._host.flags.fnc else "C"
         return _made(np.copyto, self.shape, self.dtype, self, order=order)
 
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
     def astype(self, dtype: Any, copy: bool = True) -> ndarray:
         cast = _supported(dtype)
         return _made(lambda there, x: np.copyto(there, x, "unsafe"), self.shape, cast, self)
@@ -324,9 +327,6 @@ class ndarray:  # noqa: N801
 
     def __float__(self) -> float:
         return float(self.item())
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Use .get().")
@@ -379,6 +379,9 @@ def _check(stream: Stream, *arrays: ndarray, peer: bool = False) -> None:
 def _launch(kernel: Callable[..., Any], out: ndarray, *given: ndarray, peer: bool = False) -> None:
     """Put `kernel`, which writes to the first of its arrays, on the current stream."""
     stream = machine.stream()
+    for array in (out, *given):
+        # There are no kernels for others.
+        _supported(array.dtype)
     _check(stream, out)
     _check(stream, *given, peer=peer)
     unfinished = out.data.mem.unfinished

@@ -42,6 +42,10 @@ class TestFakeCupy(MultiDeviceConformance):
         with fake_gpus(2):
             yield
 
+    def overwrite(self, x: Any) -> None:
+        # CuPy has no kernels for fp8 and its like.
+        (x.view(f"u{x.dtype.itemsize}") if x.dtype.isbuiltin == 2 else x)[...] = 0
+
 
 class TestThirdParty(BackendConformance):
     """Found by its entry point, in a package that is installed beside the project."""
