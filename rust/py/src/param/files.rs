@@ -10,7 +10,6 @@ use super::Param;
 use super::declare::{id_of, state_of, state_over};
 use crate::array::{Array, Read, Step};
 use crate::checkpoint::{Checkpoint, Mode};
-use crate::device::Device;
 use crate::dtype::dtype_of;
 use crate::errors::{Failure, Raise};
 use crate::gate::Cx;
@@ -64,15 +63,12 @@ impl Param {
             .err(py));
         };
         let dtype = dtype.map(dtype_of).transpose()?;
-        // What is cast is cast before it moves: see `loaded`.
-        let device = match dtype {
-            Some(_) if self.core.mappers().load().is_empty() => Device::cpu(),
-            _ => self.core.device().clone(),
-        };
+        // A read gives what is planned, cast from what is stored; only mappers see the latter.
+        let cast_by_read = dtype.filter(|_| self.core.mappers().load().is_empty());
         let plan = Plan {
             shape: Shape::from(entry.shape.as_slice()),
-            dtype: entry.dtype,
-            device,
+            dtype: cast_by_read.unwrap_or(entry.dtype),
+            device: self.core.device().clone(),
             requires_grad: false,
         };
         let read = Read {
@@ -102,8 +98,8 @@ impl Param {
 impl Param {
     /// The parameter with the value of `source` in its stored form; never runs the initialiser.
     ///
-    /// With nothing between the file and the parameter, a cast is made where the tensor is stored:
-    /// the bits do not depend on the device then, and a device need not have the stored dtype.
+    /// With nothing between the tensor and the parameter, a cast is made where the tensor is: the
+    /// bits do not depend on the device then, and that need not have the tensor's dtype.
     fn loaded(
         &self,
         py: Python<'_>,
@@ -117,16 +113,14 @@ impl Param {
             let mut source = source;
             if let Some(dtype) = dtype
                 && self.core.mappers().load().is_empty()
-                && source.plan().device != *self.core.device()
             {
-                let plan = Plan {
-                    dtype,
-                    ..source.plan().clone()
-                };
                 let steps = std::mem::take(&mut last);
-                let ready = source.get().is_some();
-                source = Lazy::new(plan, Recipe::Derive { source, steps });
-                if ready {
+                if source.plan().dtype != dtype {
+                    let plan = Plan {
+                        dtype,
+                        ..source.plan().clone()
+                    };
+                    source = Lazy::new(plan, Recipe::Derive { source, steps });
                     source.force(label, cx)?;
                 }
             }
