@@ -5,6 +5,7 @@ Classes for torch and JAX are there if those are installed.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -16,15 +17,13 @@ import pytest
 from lazyparam import devices
 from tests.cupy_on_fake import fake_gpus
 
-pytest.register_assert_rewrite("lazyparam.testing")
+from lazyparam.testing import BackendConformance, GradientConformance, MultiDeviceConformance
+from lazyparam.testing._tools import DTYPES
 
-from lazyparam.testing import (  # noqa: E402
-    BackendConformance,
-    GradientConformance,
-    MultiDeviceConformance,
-)
 
-SIX_BITS = frozenset({"float6_e2m3fn", "float6_e3m2fn"})
+def missing_from(module: Any) -> frozenset[str]:
+    """The dtypes that a library does not even name."""
+    return frozenset(name for name in DTYPES if name != "bool" and not hasattr(module, name))
 
 
 class TestNumpy(BackendConformance):
@@ -86,7 +85,7 @@ if find_spec("torch"):
 
     class TestTorch(GradientConformance):
         device = "torch:cpu"
-        lacks = SIX_BITS | {"float4_e2m1fn"}
+        lacks = missing_from(torch)
         ambients = (
             torch.no_grad,
             torch.enable_grad,
@@ -103,9 +102,22 @@ if find_spec("jax"):
         """With 32 bits, as JAX begins."""
 
         device = "jax:cpu"
-        lacks = frozenset({"int64", "uint64", "float64", "complex128"} | SIX_BITS)
+        lacks = missing_from(jax.numpy) | {"int64", "uint64", "float64", "complex128"}
         ambients = (
             lambda: jax.default_device(jax.devices("cpu")[0]),
             jax.disable_jit,
             jax.ensure_compile_time_eval,
         )
+
+
+def test_the_example_of_the_guide_is_the_backend_that_is_tested() -> None:
+    """To the letter, from its first import on."""
+    root = Path(__file__).parent.parent
+    source = (root / "tests" / "third_party.py").read_text()
+    example = source[source.index("from typing import Any") :]
+    assert f"```python\n{example}```" in (root / "docs" / "backends.md").read_text()
+
+
+def test_importing_lazyparam_imports_neither_the_suite_nor_pytest() -> None:
+    code = "import sys, lazyparam; assert not {'pytest', 'lazyparam.testing'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -2,10 +2,6 @@
 
 A backend is tested by a class in a test file of one's own::
 
-    import pytest
-
-    pytest.register_assert_rewrite("lazyparam.testing")  # before the import: asserts that explain
-
     from lazyparam.testing import BackendConformance
 
     class TestMine(BackendConformance):
@@ -17,7 +13,8 @@ What is to be told of the backend, beside its device, are class attributes:
 :class:`GradientConformance`; those with two devices to test on, from
 :class:`MultiDeviceConformance` (from both, if both is true).
 
-Needs pytest and ml_dtypes: ``pip install lazyparam[testing]``.
+Needs pytest and ml_dtypes. With ``pytest.register_assert_rewrite("lazyparam.testing")`` in a
+``conftest.py``, asserts that fail say what they saw.
 """
 
 from ._backend import BackendConformance
