@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lazyparam_bytes::fill::{Fill, Key, Part, Plan, Region, Target};
+use lazyparam_bytes::fill::{Fill, Isa, Key, Part, Plan, Region, Target};
 use lazyparam_bytes::{Buffer, Dtype, fill};
-use pyo3::exceptions::{PyMemoryError, PyOSError};
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyString, PyTuple};
+use pyo3::types::{PyBool, PyInt, PySlice, PySliceMethods, PyString, PyTuple};
 
-use crate::errors::Raise;
+use crate::errors::{Raise, shown, text_in};
 use crate::gate::{self, Cx};
 use crate::init::{Init, init_err};
+use crate::initialize::threads_in;
+use crate::param::{axes_of, refuse_uncalled, shape_of};
 use crate::team::Desk;
 
 /// How long a fill goes on before signals are looked at.
@@ -126,7 +128,10 @@ fn filled(plan: &Plan, threads: usize, desk: Option<&Desk<'_>>) -> PyResult<Buff
         .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
     let outcome = std::thread::scope(|scope| {
         for _ in 1..threads.min(fill.chunks()) {
-            scope.spawn(|| fill.run());
+            let builder = std::thread::Builder::new();
+            if builder.spawn_scoped(scope, || fill.run()).is_err() {
+                break; // as many as the system allows
+            }
         }
         let mut until = Instant::now() + SLICE;
         while fill.step() {
@@ -209,28 +214,27 @@ impl PyKey {
 
 /// A box of a parameter alone: the same bits as that slice of the whole. See ``lazyparam.init.fill``.
 #[pyfunction]
-#[pyo3(signature = (init, key, shape, dtype, start, extent, batch_axes, threads))]
-#[allow(clippy::too_many_arguments)] // the arguments of one Python function
 pub(crate) fn fill_box<'py>(
-    py: Python<'py>,
-    init: &Init,
-    key: &PyKey,
-    shape: Vec<usize>,
+    init: &Bound<'py, PyAny>,
+    key: &Bound<'py, PyAny>,
+    shape: &Bound<'py, PyAny>,
     dtype: &Bound<'py, PyAny>,
-    start: Vec<usize>,
-    extent: Vec<usize>,
-    batch_axes: Vec<usize>,
-    threads: Option<usize>,
+    place: &Bound<'py, PyAny>,
+    batch_axes: &Bound<'py, PyAny>,
+    threads: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let dtype = crate::dtype::dtype_of(dtype)?;
+    let py = init.py();
+    let shape = shape_of(shape)?;
     let keyed = Keyed {
-        init: init.init.clone(),
-        key: key.key.clone(),
+        init: native(init)?.init.clone(),
+        key: key_in(key)?,
         name: None,
-        batch_axes,
+        batch_axes: axes_of(Some(batch_axes), shape.len())?,
     };
+    let dtype = crate::dtype::dtype_of(dtype)?;
+    let (start, extent) = box_in(place, &shape)?;
     let mut cx = Cx::new(py);
-    cx.threads = threads.unwrap_or(cx.threads).max(1);
+    cx.threads = threads_in(threads)?;
     let buffer = keyed.fill(cx, &shape, dtype, &Region::new(start, extent.clone()))?;
     let buffer = Bound::new(
         py,
@@ -242,15 +246,89 @@ pub(crate) fn fill_box<'py>(
         .call1((buffer, extent, dtype.name()))
 }
 
+/// A slice for each axis, a slice alone for a single one, or None for all: where it begins, and its shape.
+fn box_in(place: &Bound<'_, PyAny>, shape: &[usize]) -> PyResult<(Vec<usize>, Vec<usize>)> {
+    let py = place.py();
+    if place.is_none() {
+        return Ok((vec![0; shape.len()], shape.to_vec()));
+    }
+    let wrong = || {
+        let problem = "a box has one slice for each axis, without steps";
+        Raise::new("DeclarationError", problem)
+            .expected(format!("{} slices, from ints to ints", shape.len()))
+            .found(shown(place))
+            .err(py)
+    };
+    let slices = match place.cast::<PySlice>() {
+        Ok(slice) => vec![slice.clone()],
+        Err(_) => (place.try_iter().map_err(|_| wrong())?)
+            .map(|part| part?.cast_into().map_err(|_| wrong()))
+            .collect::<PyResult<Vec<_>>>()?,
+    };
+    if slices.len() != shape.len() {
+        return Err(wrong());
+    }
+    let mut start = Vec::new();
+    let mut extent = Vec::new();
+    for (slice, &whole) in slices.iter().zip(shape) {
+        // As Python has it: negative bounds count from the end, and what lies beyond is cut off.
+        let bounds = slice.indices(isize::try_from(whole)?).map_err(|error| {
+            // Not what an index of the user's raises.
+            let is_pythons =
+                error.is_instance_of::<PyTypeError>(py) || error.is_instance_of::<PyValueError>(py);
+            if is_pythons { wrong() } else { error }
+        })?;
+        if bounds.step != 1 {
+            return Err(wrong());
+        }
+        start.push(bounds.start.cast_unsigned());
+        extent.push((bounds.stop - bounds.start).max(0).cast_unsigned());
+    }
+    Ok((start, extent))
+}
+
+/// The instruction set that values are drawn with on this machine.
+#[pyfunction]
+pub(crate) fn instruction_set() -> &'static str {
+    Isa::detect().name()
+}
+
+/// A native initialiser as Python has it.
+fn native<'a>(init: &'a Bound<'_, PyAny>) -> PyResult<&'a Init> {
+    match init.cast::<Init>() {
+        Ok(init) => Ok(init.get()),
+        Err(_) => {
+            refuse_uncalled(init)?;
+            Err(
+                Raise::new("DeclarationError", "this is not a native initialiser")
+                    .expected("one of lazyparam.init")
+                    .found(shown(init))
+                    .err(init.py()),
+            )
+        }
+    }
+}
+
+fn key_in(key: &Bound<'_, PyAny>) -> PyResult<Key> {
+    match key.cast::<PyKey>() {
+        Ok(key) => Ok(key.get().key.clone()),
+        Err(_) => Err(Raise::new("DeclarationError", "this is not a key")
+            .expected("lazyparam.init.Key(seed, *path)")
+            .found(shown(key))
+            .err(key.py())),
+    }
+}
+
 /// A seed as Python has it.
 pub(crate) fn seed_in(seed: &Bound<'_, PyAny>) -> PyResult<u128> {
-    seed.extract().map_err(|_| {
+    let number = match seed.is_instance_of::<PyBool>() {
+        true => None,
+        false => seed.extract().ok(),
+    };
+    number.ok_or_else(|| {
         Raise::new("DeclarationError", "a seed is a number")
             .expected("an int from 0 to 2**128 - 1")
-            .found(
-                seed.repr()
-                    .map_or_else(|_| "?".to_owned(), |text| text.to_string()),
-            )
+            .found(shown(seed))
             .err(seed.py())
     })
 }
@@ -263,17 +341,19 @@ pub(crate) fn path_in(path: &Bound<'_, PyTuple>) -> PyResult<Vec<Part>> {
                 return part.extract().map(Part::Index).map_err(|_| {
                     Raise::new("DeclarationError", "a place in a path is a small number")
                         .expected("an int from -2**63 to 2**63 - 1")
-                        .found(part.to_string())
+                        .found(shown(&part))
                         .err(part.py())
                 });
             }
-            let name = part.cast::<PyString>().map_err(|_| {
-                Raise::new("DeclarationError", "a path consists of names and places")
-                    .expected("str or int")
-                    .found(part.get_type().to_string())
-                    .err(part.py())
-            })?;
-            Ok(Part::Name(name.to_str()?.to_owned()))
+            if !part.is_instance_of::<PyString>() {
+                return Err(
+                    Raise::new("DeclarationError", "a path consists of names and places")
+                        .expected("str or int")
+                        .found(shown(&part))
+                        .err(part.py()),
+                );
+            }
+            text_in(&part, "a name in a path").map(Part::Name)
         })
         .collect()
 }

@@ -4,7 +4,7 @@ use lazyparam_bytes::fill::{self, Arg, InitError, Number};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyString, PyTuple};
 
-use crate::errors::Raise;
+use crate::errors::{Raise, shown, text_in};
 
 /// A native initialiser: a small immutable value that compares, hashes, prints and pickles.
 ///
@@ -19,10 +19,12 @@ pub(crate) struct Init {
 impl Init {
     #[new]
     #[pyo3(signature = (name, **args))]
-    fn new(py: Python<'_>, name: &str, args: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+    fn new(name: &Bound<'_, PyAny>, args: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let py = name.py();
+        let name = &text_in(name, "the name of an initialiser")?;
         let mut parts: Vec<(String, Arg)> = Vec::new();
         for (name, value) in args.into_iter().flatten() {
-            parts.push((name.extract()?, arg_in(&value)?));
+            parts.push((text_in(&name, "the name of an argument")?, arg_in(&value)?));
         }
         let parts: Vec<(&str, Arg)> = parts
             .iter()
@@ -73,17 +75,16 @@ impl Init {
 
 /// The gain of a nonlinearity, by PyTorch's name for it.
 #[pyfunction]
-#[pyo3(signature = (nonlinearity, slope))]
-pub(crate) fn gain_of(py: Python<'_>, nonlinearity: &str, slope: Option<f64>) -> PyResult<f64> {
-    fill::Nonlinearity::from_name(nonlinearity, slope)
+pub(crate) fn gain_of(nonlinearity: &Bound<'_, PyAny>, slope: &Bound<'_, PyAny>) -> PyResult<f64> {
+    fill::Nonlinearity::from_parts(&arg_in(nonlinearity)?, &arg_in(slope)?)
         .map(fill::Nonlinearity::gain)
-        .map_err(|error| init_err(py, &error))
+        .map_err(|error| init_err(nonlinearity.py(), &error))
 }
 
 /// An initialiser from what its `__reduce__` told.
 #[pyfunction]
-pub(crate) fn rebuild_init(name: &str, args: &Bound<'_, PyDict>) -> PyResult<Init> {
-    Init::new(args.py(), name, Some(args))
+pub(crate) fn rebuild_init(name: &Bound<'_, PyAny>, args: &Bound<'_, PyDict>) -> PyResult<Init> {
+    Init::new(name, Some(args))
 }
 
 /// The exception for what is wrong with an initialiser.
@@ -105,8 +106,8 @@ fn arg_in(value: &Bound<'_, PyAny>) -> PyResult<Arg> {
     if value.is_none() {
         return Ok(Arg::Nothing);
     }
-    if let Ok(text) = value.cast::<PyString>() {
-        return Ok(Arg::Text(text.to_string()));
+    if value.is_instance_of::<PyString>() {
+        return text_in(value, "an argument").map(Arg::Text);
     }
     number_in(value).map(Arg::Number)
 }
@@ -127,7 +128,10 @@ fn number_in(value: &Bound<'_, PyAny>) -> PyResult<Number> {
     }
     if value.is_instance_of::<PyInt>() {
         return value.extract().map(Number::Int).map_err(|_| {
-            Raise::new("DeclarationError", "this number is too large for any dtype").err(py)
+            Raise::new("DeclarationError", "this number is too large for any dtype")
+                .expected("an int from -2**127 to 2**127 - 1")
+                .found(shown(value))
+                .err(py)
         });
     }
     if value.is_instance_of::<PyFloat>() {

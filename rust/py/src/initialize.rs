@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use lazyparam_core::{Helping, this_thread};
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 
-use crate::errors::Raise;
+use crate::errors::{Raise, shown};
 use crate::exit;
 use crate::gate::{self, Cx};
 use crate::param::Param;
@@ -41,23 +42,11 @@ struct Crew<'a> {
 pub(crate) fn initialize(
     py: Python<'_>,
     params: Vec<Py<Param>>,
-    threads: Option<isize>,
+    threads: &Bound<'_, PyAny>,
     report: Option<Py<PyAny>>,
 ) -> PyResult<()> {
     let processors = gate::processors();
-    let threads = match threads {
-        None => processors,
-        Some(threads) => match usize::try_from(threads) {
-            Ok(threads) if threads > 0 => threads,
-            _ => {
-                return Err(
-                    Raise::new("DeclarationError", "at least one thread has to work")
-                        .found(format!("threads={threads}"))
-                        .err(py),
-                );
-            }
-        },
-    };
+    let threads = threads_in(threads)?;
     let workers = threads.min(params.len());
     // Threads that are not needed side by side help with large tensors.
     let helpers = (threads / workers.max(1)).clamp(1, processors);
@@ -91,6 +80,23 @@ pub(crate) fn initialize(
         Some(error) => Err(error),
         None => Ok(()),
     }
+}
+
+/// How many threads may work; None is one for each processor.
+pub(crate) fn threads_in(threads: &Bound<'_, PyAny>) -> PyResult<usize> {
+    if threads.is_none() {
+        return Ok(gate::processors());
+    }
+    let count = match threads.is_instance_of::<PyBool>() {
+        true => None,
+        false => threads.extract::<usize>().ok(),
+    };
+    count.filter(|count| *count > 0).ok_or_else(|| {
+        Raise::new("DeclarationError", "at least one thread has to work")
+            .expected("a number of threads from 1 on, or None: one for each processor")
+            .found(format!("threads={}", shown(threads)))
+            .err(threads.py())
+    })
 }
 
 /// Says that a thread has done its part, also when a panic ends it.

@@ -14,27 +14,37 @@ use crate::array::{Array, meta_of, owned_by};
 use crate::device::{Device, device_of};
 use crate::draw::Draw;
 use crate::dtype::dtype_of;
-use crate::errors::{Raise, shape_text};
+use crate::errors::{Raise, shape_text, shown, text_in};
 use crate::function::name_of;
 use crate::gate::Cx;
 use crate::init::Init;
 use crate::python;
 
-/// Axes by number, in ascending order; negative numbers count from the last.
-fn axes_of(py: Python<'_>, axes: &[isize], rank: usize) -> PyResult<Vec<usize>> {
+/// Axes by number, in ascending order; negative numbers count from the last. None is none.
+pub(crate) fn axes_of(axes: Option<&Bound<'_, PyAny>>, rank: usize) -> PyResult<Vec<usize>> {
+    let Some(axes) = axes else {
+        return Ok(Vec::new());
+    };
+    let wrong = || {
+        Raise::new("DeclarationError", "batch_axes are axes of the shape")
+            .expected(format!("a sequence of different numbers below {rank}"))
+            .found(shown(axes))
+            .err(axes.py())
+    };
     let mut found = Vec::new();
-    for &axis in axes {
-        let counted = if axis < 0 { axis + rank as isize } else { axis };
-        match usize::try_from(counted) {
-            Ok(axis) if axis < rank && !found.contains(&axis) => found.push(axis),
-            _ => {
-                return Err(
-                    Raise::new("DeclarationError", "batch_axes are axes of the shape")
-                        .expected(format!("different numbers below {rank}"))
-                        .found(format!("{axes:?}"))
-                        .err(py),
-                );
-            }
+    for axis in axes.try_iter().map_err(|_| wrong())? {
+        let axis = axis?;
+        let number: Option<isize> = match axis.is_instance_of::<PyBool>() {
+            true => None,
+            false => axis.extract().ok(),
+        };
+        let counted = number.and_then(|axis| match axis < 0 {
+            true => rank.checked_add_signed(axis),
+            false => usize::try_from(axis).ok(),
+        });
+        match counted {
+            Some(axis) if axis < rank && !found.contains(&axis) => found.push(axis),
+            _ => return Err(wrong()),
         }
     }
     found.sort_unstable();
@@ -66,8 +76,8 @@ impl Param {
         device: Option<&Bound<'_, PyAny>>,
         requires_grad: bool,
         #[pyo3(from_py_with = id_of)] id: Option<u64>,
-        rng_name: Option<String>,
-        batch_axes: Option<Vec<isize>>,
+        rng_name: Option<&Bound<'_, PyAny>>,
+        batch_axes: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let py = shape.py();
         let dims = shape_of(shape)?;
@@ -78,8 +88,11 @@ impl Param {
             None => Origin::Draw(Draw::Missing),
             Some(init) => match init.cast::<Init>() {
                 Ok(native) => {
-                    let axes = axes_of(py, batch_axes.as_deref().unwrap_or_default(), dims.len())?;
-                    let draw = Draw::declared(native.get(), rng_name, axes)?;
+                    let name = rng_name
+                        .map(|name| text_in(name, "an rng_name"))
+                        .transpose()?;
+                    let axes = axes_of(batch_axes, dims.len())?;
+                    let draw = Draw::declared(native.get(), name, axes)?;
                     draw.check(py, &dims, dtype)?;
                     Origin::Draw(draw)
                 }
@@ -162,7 +175,7 @@ impl Param {
 }
 
 /// Refuse `lazyparam.init.zeros` where `lazyparam.init.zeros()` is meant.
-fn refuse_uncalled(init: &Bound<'_, PyAny>) -> PyResult<()> {
+pub(crate) fn refuse_uncalled(init: &Bound<'_, PyAny>) -> PyResult<()> {
     let is_ours = init.is_instance_of::<PyFunction>()
         && init
             .getattr("__module__")
@@ -181,15 +194,12 @@ fn refuse_uncalled(init: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// A shape from an int or a sequence of ints.
-pub(super) fn shape_of(spec: &Bound<'_, PyAny>) -> PyResult<Shape> {
+pub(crate) fn shape_of(spec: &Bound<'_, PyAny>) -> PyResult<Shape> {
     let py = spec.py();
     let wrong = |problem: &str| {
         Raise::new("DeclarationError", problem)
             .expected("an int or a sequence of ints, none of them negative")
-            .found(
-                spec.repr()
-                    .map_or_else(|_| "?".to_owned(), |text| text.to_string()),
-            )
+            .found(shown(spec))
             .err(py)
     };
     let axis = |axis: &Bound<'_, PyAny>| -> PyResult<usize> {
@@ -248,10 +258,7 @@ pub(super) fn id_of(id: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     }
     id.extract().map(Some).map_err(|_| {
         Raise::new("DeclarationError", "an id is an unsigned 64-bit number")
-            .found(
-                id.repr()
-                    .map_or_else(|_| "?".to_owned(), |text| text.to_string()),
-            )
+            .found(shown(id))
             .err(id.py())
     })
 }
