@@ -5,15 +5,14 @@ use std::time::{Duration, Instant};
 
 use lazyparam_bytes::fill::{Fill, Isa, Key, Part, Plan, Region, Target};
 use lazyparam_bytes::{Buffer, Dtype, fill};
-use pyo3::exceptions::{PyMemoryError, PyOSError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt, PySlice, PySliceMethods, PyString, PyTuple};
+use pyo3::types::{PyString, PyTuple};
 
-use crate::errors::{Raise, shown, text_in};
+use crate::arguments::{axes_of, box_in, path_in, seed_in, shape_of, shown, threads_in};
+use crate::errors::Raise;
 use crate::gate::{self, Cx};
-use crate::init::{Init, init_err};
-use crate::initialize::threads_in;
-use crate::param::{axes_of, refuse_uncalled, shape_of};
+use crate::init::{Init, init_err, native};
 use crate::team::Desk;
 
 /// How long a fill goes on before signals are looked at.
@@ -246,67 +245,10 @@ pub(crate) fn fill_box<'py>(
         .call1((buffer, extent, dtype.name()))
 }
 
-/// A slice for each axis, a slice alone for a single one, or None for all: where it begins, and its shape.
-fn box_in(place: &Bound<'_, PyAny>, shape: &[usize]) -> PyResult<(Vec<usize>, Vec<usize>)> {
-    let py = place.py();
-    if place.is_none() {
-        return Ok((vec![0; shape.len()], shape.to_vec()));
-    }
-    let wrong = || {
-        let problem = "a box has one slice for each axis, without steps";
-        Raise::new("DeclarationError", problem)
-            .expected(format!("{} slices, from ints to ints", shape.len()))
-            .found(shown(place))
-            .err(py)
-    };
-    let slices = match place.cast::<PySlice>() {
-        Ok(slice) => vec![slice.clone()],
-        Err(_) => (place.try_iter().map_err(|_| wrong())?)
-            .map(|part| part?.cast_into().map_err(|_| wrong()))
-            .collect::<PyResult<Vec<_>>>()?,
-    };
-    if slices.len() != shape.len() {
-        return Err(wrong());
-    }
-    let mut start = Vec::new();
-    let mut extent = Vec::new();
-    for (slice, &whole) in slices.iter().zip(shape) {
-        // As Python has it: negative bounds count from the end, and what lies beyond is cut off.
-        let bounds = slice.indices(isize::try_from(whole)?).map_err(|error| {
-            // Not what an index of the user's raises.
-            let is_pythons =
-                error.is_instance_of::<PyTypeError>(py) || error.is_instance_of::<PyValueError>(py);
-            if is_pythons { wrong() } else { error }
-        })?;
-        if bounds.step != 1 {
-            return Err(wrong());
-        }
-        start.push(bounds.start.cast_unsigned());
-        extent.push((bounds.stop - bounds.start).max(0).cast_unsigned());
-    }
-    Ok((start, extent))
-}
-
 /// The instruction set that values are drawn with on this machine.
 #[pyfunction]
 pub(crate) fn instruction_set() -> &'static str {
     Isa::detect().name()
-}
-
-/// A native initialiser as Python has it.
-fn native<'a>(init: &'a Bound<'_, PyAny>) -> PyResult<&'a Init> {
-    match init.cast::<Init>() {
-        Ok(init) => Ok(init.get()),
-        Err(_) => {
-            refuse_uncalled(init)?;
-            Err(
-                Raise::new("DeclarationError", "this is not a native initialiser")
-                    .expected("one of lazyparam.init")
-                    .found(shown(init))
-                    .err(init.py()),
-            )
-        }
-    }
 }
 
 fn key_in(key: &Bound<'_, PyAny>) -> PyResult<Key> {
@@ -317,45 +259,6 @@ fn key_in(key: &Bound<'_, PyAny>) -> PyResult<Key> {
             .found(shown(key))
             .err(key.py())),
     }
-}
-
-/// A seed as Python has it.
-pub(crate) fn seed_in(seed: &Bound<'_, PyAny>) -> PyResult<u128> {
-    let number = match seed.is_instance_of::<PyBool>() {
-        true => None,
-        false => seed.extract().ok(),
-    };
-    number.ok_or_else(|| {
-        Raise::new("DeclarationError", "a seed is a number")
-            .expected("an int from 0 to 2**128 - 1")
-            .found(shown(seed))
-            .err(seed.py())
-    })
-}
-
-/// A path as Python has it.
-pub(crate) fn path_in(path: &Bound<'_, PyTuple>) -> PyResult<Vec<Part>> {
-    path.iter()
-        .map(|part| {
-            if part.is_exact_instance_of::<PyInt>() {
-                return part.extract().map(Part::Index).map_err(|_| {
-                    Raise::new("DeclarationError", "a place in a path is a small number")
-                        .expected("an int from -2**63 to 2**63 - 1")
-                        .found(shown(&part))
-                        .err(part.py())
-                });
-            }
-            if !part.is_instance_of::<PyString>() {
-                return Err(
-                    Raise::new("DeclarationError", "a path consists of names and places")
-                        .expected("str or int")
-                        .found(shown(&part))
-                        .err(part.py()),
-                );
-            }
-            text_in(&part, "a name in a path").map(Part::Name)
-        })
-        .collect()
 }
 
 fn path_out<'py>(py: Python<'py>, path: &[Part]) -> PyResult<Bound<'py, PyTuple>> {

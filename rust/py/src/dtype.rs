@@ -3,7 +3,8 @@
 use lazyparam_bytes::Dtype;
 use pyo3::prelude::*;
 
-use crate::errors::{Raise, shown};
+use crate::arguments::shown;
+use crate::errors::Raise;
 use crate::python;
 
 /// `Dtype` from a name, a NumPy dtype, or a scalar type.

@@ -6,7 +6,7 @@ use lazyparam_bytes::store::StoreError;
 use lazyparam_core::{Cycle, Fault, Named};
 use pyo3::exceptions::{PyAttributeError, PyOSError, PyTimeoutError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::python;
 
@@ -77,41 +77,6 @@ impl Raise {
         }
         let error = class.call((self.problem,), Some(&context))?;
         Ok(PyErr::from_value(error))
-    }
-}
-
-/// What was found, in an error: its repr, cut where it is long; its type, where it has none.
-pub(crate) fn shown(value: &Bound<'_, PyAny>) -> String {
-    const MOST: usize = 100;
-    let text = match value.repr() {
-        Ok(text) => text.to_string(),
-        // An int of thousands of digits has none, either.
-        Err(_) => value
-            .get_type()
-            .name()
-            .map_or_else(|_| "?".to_owned(), |name| name.to_string()),
-    };
-    match text.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
-    }
-}
-
-/// A text of the user's; `what` it is.
-pub(crate) fn text_in(text: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
-    let wrong = |problem: &str| {
-        Raise::new("DeclarationError", format!("{what} is {problem}")).found(shown(text))
-    };
-    let py = text.py();
-    let Ok(name) = text.cast::<PyString>() else {
-        return Err(wrong("a text").expected("a str").err(py));
-    };
-    match name.to_str() {
-        Ok(name) => Ok(name.to_owned()),
-        Err(_) => Err(wrong("not Unicode text")
-            .expected("a str that UTF-8 can encode")
-            .remedy("Replace the lone surrogates in it.")
-            .err(py)),
     }
 }
 

@@ -2,9 +2,11 @@
 
 use lazyparam_bytes::fill::{self, Arg, InitError, Number};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyFunction, PyInt, PyString, PyTuple};
 
-use crate::errors::{Raise, shown, text_in};
+use crate::arguments::{shown, text_in};
+use crate::errors::Raise;
+use crate::function::name_of;
 
 /// A native initialiser: a small immutable value that compares, hashes, prints and pickles.
 ///
@@ -71,6 +73,41 @@ impl Init {
         let rebuild = py.import("lazyparam._core")?.getattr("rebuild_init")?;
         Ok((rebuild, (self.name(), self.args(py)?).into_pyobject(py)?))
     }
+}
+
+/// A native initialiser as Python has it.
+pub(crate) fn native<'a>(init: &'a Bound<'_, PyAny>) -> PyResult<&'a Init> {
+    match init.cast::<Init>() {
+        Ok(init) => Ok(init.get()),
+        Err(_) => {
+            refuse_uncalled(init)?;
+            Err(
+                Raise::new("DeclarationError", "this is not a native initialiser")
+                    .expected("one of lazyparam.init")
+                    .found(shown(init))
+                    .err(init.py()),
+            )
+        }
+    }
+}
+
+/// Refuse `lazyparam.init.zeros` where `lazyparam.init.zeros()` is meant.
+pub(crate) fn refuse_uncalled(init: &Bound<'_, PyAny>) -> PyResult<()> {
+    let is_ours = init.is_instance_of::<PyFunction>()
+        && init
+            .getattr("__module__")
+            .is_ok_and(|module| module.eq("lazyparam.init").unwrap_or(false));
+    if !is_ours {
+        return Ok(());
+    }
+    let name = name_of(init);
+    Err(Raise::new(
+        "DeclarationError",
+        "this makes an initialiser and is none itself",
+    )
+    .found(format!("lazyparam.init.{name}"))
+    .remedy(format!("Call it: init={name}(...)."))
+    .err(init.py()))
 }
 
 /// The gain of a nonlinearity, by PyTorch's name for it.

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use lazyparam_core::{Helping, this_thread};
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
 
-use crate::errors::{Raise, shown};
+use crate::arguments::threads_in;
 use crate::exit;
 use crate::gate::{self, Cx};
 use crate::param::Param;
@@ -80,23 +79,6 @@ pub(crate) fn initialize(
         Some(error) => Err(error),
         None => Ok(()),
     }
-}
-
-/// How many threads may work; None is one for each processor.
-pub(crate) fn threads_in(threads: &Bound<'_, PyAny>) -> PyResult<usize> {
-    if threads.is_none() {
-        return Ok(gate::processors());
-    }
-    let count = match threads.is_instance_of::<PyBool>() {
-        true => None,
-        false => threads.extract::<usize>().ok(),
-    };
-    count.filter(|count| *count > 0).ok_or_else(|| {
-        Raise::new("DeclarationError", "at least one thread has to work")
-            .expected("a number of threads from 1 on, or None: one for each processor")
-            .found(format!("threads={}", shown(threads)))
-            .err(threads.py())
-    })
 }
 
 /// Says that a thread has done its part, also when a panic ends it.

@@ -4,6 +4,7 @@
 
 #![deny(unsafe_code)]
 
+mod arguments;
 mod array;
 mod checkpoint;
 mod device;

@@ -5,51 +5,19 @@ use std::sync::Arc;
 use lazyparam_bytes::{Dtype, shape};
 use lazyparam_core::{Lazy, Origin, Param as Core, Plan, Shape, Value};
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyDict, PyFrozenSet, PyFunction, PySet, PyString, PyType,
-};
+use pyo3::types::PyType;
 
 use super::Param;
+use crate::arguments::{axes_of, shape_of, shown, text_in};
 use crate::array::{Array, meta_of, owned_by};
 use crate::device::{Device, device_of};
 use crate::draw::Draw;
 use crate::dtype::dtype_of;
-use crate::errors::{Raise, shape_text, shown, text_in};
+use crate::errors::{Raise, shape_text};
 use crate::function::name_of;
 use crate::gate::Cx;
-use crate::init::Init;
+use crate::init::{Init, refuse_uncalled};
 use crate::python;
-
-/// Axes by number, in ascending order; negative numbers count from the last. None is none.
-pub(crate) fn axes_of(axes: Option<&Bound<'_, PyAny>>, rank: usize) -> PyResult<Vec<usize>> {
-    let Some(axes) = axes else {
-        return Ok(Vec::new());
-    };
-    let wrong = || {
-        Raise::new("DeclarationError", "batch_axes are axes of the shape")
-            .expected(format!("a sequence of different numbers below {rank}"))
-            .found(shown(axes))
-            .err(axes.py())
-    };
-    let mut found = Vec::new();
-    for axis in axes.try_iter().map_err(|_| wrong())? {
-        let axis = axis?;
-        let number: Option<isize> = match axis.is_instance_of::<PyBool>() {
-            true => None,
-            false => axis.extract().ok(),
-        };
-        let counted = number.and_then(|axis| match axis < 0 {
-            true => rank.checked_add_signed(axis),
-            false => usize::try_from(axis).ok(),
-        });
-        match counted {
-            Some(axis) if axis < rank && !found.contains(&axis) => found.push(axis),
-            _ => return Err(wrong()),
-        }
-    }
-    found.sort_unstable();
-    Ok(found)
-}
 
 /// A parameter to look at, that nobody ever reads.
 pub(super) fn probe() -> Param {
@@ -172,70 +140,6 @@ impl Param {
         let target = Bound::new(py, target)?;
         Self::initialized(cls, &array, None, true, Some(target.as_any()))
     }
-}
-
-/// Refuse `lazyparam.init.zeros` where `lazyparam.init.zeros()` is meant.
-pub(crate) fn refuse_uncalled(init: &Bound<'_, PyAny>) -> PyResult<()> {
-    let is_ours = init.is_instance_of::<PyFunction>()
-        && init
-            .getattr("__module__")
-            .is_ok_and(|module| module.eq("lazyparam.init").unwrap_or(false));
-    if !is_ours {
-        return Ok(());
-    }
-    let name = name_of(init);
-    Err(Raise::new(
-        "DeclarationError",
-        "this makes an initialiser and is none itself",
-    )
-    .found(format!("lazyparam.init.{name}"))
-    .remedy(format!("Call it: init={name}(...)."))
-    .err(init.py()))
-}
-
-/// A shape from an int or a sequence of ints.
-pub(crate) fn shape_of(spec: &Bound<'_, PyAny>) -> PyResult<Shape> {
-    let py = spec.py();
-    let wrong = |problem: &str| {
-        Raise::new("DeclarationError", problem)
-            .expected("an int or a sequence of ints, none of them negative")
-            .found(shown(spec))
-            .err(py)
-    };
-    let axis = |axis: &Bound<'_, PyAny>| -> PyResult<usize> {
-        // `__index__` takes NumPy's ints and refuses floats; a bool is hardly meant as an extent.
-        let is_bool = axis.is_instance_of::<PyBool>();
-        let extent = if is_bool {
-            None
-        } else {
-            axis.extract::<i128>().ok()
-        };
-        match extent {
-            None => Err(wrong("the extents of a shape are ints")),
-            Some(extent) => usize::try_from(extent).map_err(|_| {
-                wrong(if extent < 0 {
-                    "an extent is negative"
-                } else {
-                    "an extent is larger than any array"
-                })
-            }),
-        }
-    };
-    // What can be walked, but is no sequence of extents.
-    let is_other = spec.is_instance_of::<PyString>()
-        || spec.is_instance_of::<PyBytes>()
-        || spec.is_instance_of::<PyByteArray>()
-        || spec.is_instance_of::<PySet>()
-        || spec.is_instance_of::<PyFrozenSet>()
-        || spec.is_instance_of::<PyDict>();
-    let axes = match spec.try_iter() {
-        Ok(axes) if !is_other => axes,
-        _ if spec.hasattr("__index__")? => return Ok(Shape::from([axis(spec)?])),
-        _ => return Err(wrong("this is not a shape")),
-    };
-    axes.map(|item| axis(&item?))
-        .collect::<PyResult<Vec<usize>>>()
-        .map(Shape::from)
 }
 
 pub(super) fn checked(py: Python<'_>, shape: &Shape, dtype: Dtype) -> PyResult<()> {

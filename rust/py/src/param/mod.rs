@@ -24,8 +24,6 @@ use crate::gate::Cx;
 use crate::pickle::{self, CopyMemo};
 use crate::raw::{self, Ready, Slot};
 
-pub(crate) use declare::{axes_of, refuse_uncalled, shape_of};
-
 /// A lazy, shareable model parameter.
 ///
 /// It knows its shape, dtype, device and trainability before it exists, and comes into being when
