@@ -30,7 +30,9 @@ from .errors import (
 )
 from .grads import Grads, gradients
 from .module import Module
+from .places import Place
 from .plans import LoadPlan
+from .pytrees import combine
 from .visitors import ModuleMapper, ModuleVisitor
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "Param",
     "ParamMapper",
     "PickleError",
+    "Place",
     "Plan",
     "RecordError",
     "ShapeMismatch",
@@ -69,6 +72,7 @@ __all__ = [
     "UnexpectedKeys",
     "UnsetError",
     "__version__",
+    "combine",
     "device",
     "gradients",
     "init",

@@ -100,6 +100,13 @@ class Backend(ABC):
         that it comes from `from_host`, `to_device`, `cast` or `copy`, and so has memory of its own.
         """
 
+    def is_public(self, x: Any) -> bool:
+        """Whether `publish` would give `x` itself, but for waiting until work on it is done.
+
+        Trees of arrays then become trees of parameters without waiting.
+        """
+        return False
+
     @abstractmethod
     def from_host(self, array: Any, device: Device, sole: bool) -> Any:
         """A NumPy array's elements on `device`, in memory of their own; the dtype is kept.
