@@ -229,7 +229,8 @@ def _is_cast_by_numpy(have: torch.dtype, wanted: torch.dtype) -> bool:
     """
     if not wanted.is_floating_point:
         return not wanted.is_complex
-    return wanted.itemsize == 1 or (have == torch.float64 and wanted.itemsize < 4)
+    bits = wanted.itemsize * 8
+    return bool(bits == 8 or (bits < 32 and have == torch.float64))
 
 
 def _refuse_too_wide(name: str, device: Device) -> None:
