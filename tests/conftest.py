@@ -14,6 +14,9 @@ import pytest
 
 from tests.checkpoint_files import table
 
+# Before anything imports it: asserts that fail there say what they saw, as those in tests do.
+pytest.register_assert_rewrite("lazyparam.testing")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

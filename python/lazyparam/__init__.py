@@ -28,6 +28,7 @@ from .errors import (
     UnexpectedKeys,
     UnsetError,
 )
+from .grads import Grads, gradients
 from .module import Module
 from .places import Place
 from .plans import LoadPlan
@@ -45,6 +46,7 @@ __all__ = [
     "DeviceUnavailable",
     "Draft",
     "FormatError",
+    "Grads",
     "InitError",
     "InitInTransform",
     "Lazy",
@@ -72,6 +74,7 @@ __all__ = [
     "__version__",
     "combine",
     "device",
+    "gradients",
     "init",
     "lazy",
     "once",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import BackendMissing
+from . import _core
+from .errors import BackendMissing, InitError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +75,44 @@ def numbers(data: Any, name: str | None) -> np.ndarray[Any, Any]:
     array = np.asarray(data)
     is_array = hasattr(data, "dtype")
     return array if is_array or array.dtype != np.float64 else array.astype(np.float32)
+
+
+def cast(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+    """`array` with another dtype of the same kind, in memory of its own.
+
+    Raises:
+        InitError: between kinds, and if an int does not fit.
+    """
+    refuse_other_kind(name_of(array.dtype), name)
+    refuse_misfits(array, name)
+    wanted = dtype(name)
+    if array.dtype.itemsize == wanted.itemsize == 1 and wanted.kind not in "biu":
+        # ml_dtypes casts not every fp8 to every other; all go through float32 exactly.
+        array = array.astype(np.float32)
+    return array.astype(wanted)
+
+
+def refuse_other_kind(name: str, wanted: str) -> None:
+    """Raise InitError unless both dtypes hold the same kind of numbers."""
+    kind = _core.dtype_kind(wanted)
+    if _core.dtype_kind(name) != kind:
+        raise InitError(
+            "one kind of numbers is not cast to another",
+            expected=f"{kind}s, to be cast to {wanted}",
+            found=name,
+        )
+
+
+def refuse_misfits(array: np.ndarray[Any, Any], name: str) -> None:
+    """Raise InitError if an int of `array` does not fit the dtype: NumPy wraps without a word."""
+    if array.dtype.kind not in "iu" or not array.size:
+        return
+    limits = np.iinfo(name)
+    if np.can_cast(array.dtype, limits.dtype):
+        return
+    for number in (int(array.min()), int(array.max())):
+        if not limits.min <= number <= limits.max:
+            raise InitError(f"{number} does not fit {name}")
 
 
 def contiguous_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

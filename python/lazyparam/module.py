@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
-from . import _core, _tree, display, plans, pytrees, records
+from . import _core, _tree, display, grads, plans, pytrees, records
 from ._core import Device, Param
 from ._progress import Progress, reporting
 from .errors import ModuleError
+from .grads import Grads
 from .plans import DType, LoadPlan, Rename, Rules
 from .sources import Mode, PathLike
 from .visitors import ModuleMapper, ModuleVisitor
@@ -182,6 +183,29 @@ class Module(_tree.Branch, metaclass=_Named):
     def unfreeze(self) -> Self:
         """The module with everything to train that can be."""
         return self.set_requires_grad(True)
+
+    # Training.
+
+    def leaves(self) -> list[Any]:
+        """What an optimiser trains: the tracked values of the parameters, tied ones once.
+
+        Brings them into being. Frozen parameters, ints and bools are left out. The optimiser
+        writes to the leaves, so the module that was asked sees every step:
+        ``torch.optim.SGD(model.leaves(), lr=0.1)``.
+
+        Raises:
+            DeviceError: if a parameter is to be trained and is read untracked: before
+                :meth:`train`, or after :meth:`valid`.
+            AutodiffUnsupported: if its library does not record gradients.
+        """
+        return grads.leaves_of(self)
+
+    def grads(self) -> Grads:
+        """The gradients that the leaves hold now, by parameter; those without one are absent.
+
+        Errors as for :meth:`leaves`. For gradients that no leaf keeps, see :func:`gradients`.
+        """
+        return grads.grads_of(self)
 
     # For JAX.
 

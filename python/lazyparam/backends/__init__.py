@@ -13,6 +13,7 @@ object of it) under the name with which its devices begin. See the guide ``docs/
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -153,4 +154,16 @@ class Backend(ABC):
         raise AutodiffUnsupported(
             f"{self.array_type} does not record gradients",
             remedy='Move the parameter to a device that does, such as "torch:cpu", and train().',
+        )
+
+    def gradients(
+        self, loss: Any, leaves: Sequence[Any], retain_graph: bool, create_graph: bool
+    ) -> Sequence[Any]:
+        """The gradient of `loss` by each of `leaves`, None where it does not depend on one.
+
+        The leaves themselves stay as they are. Asked for if `records_gradients`.
+        """
+        raise AutodiffUnsupported(
+            f"{self.array_type} does not record gradients",
+            remedy='Move the module to a device that does, such as "torch:cpu", and train().',
         )

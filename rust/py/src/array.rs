@@ -119,6 +119,18 @@ impl Array {
         Ok(Self::made(object, &plan.device))
     }
 
+    /// The elements of an array of NumPy, which others may have, on `device`.
+    pub(crate) fn from_host(host: Bound<'_, PyAny>, device: &Device) -> PyResult<Self> {
+        let backend = Backend::ready(host.py(), device)?;
+        let object = backend.from_host(host, device, false)?;
+        if backend.is_mutable()? {
+            Ok(Self::made(object, device))
+        } else {
+            // It may be the host array itself.
+            Ok(Self::borrowed(object.unbind(), device.clone()))
+        }
+    }
+
     /// The data as an array of NumPy, which may share its memory.
     pub(crate) fn to_host<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Backend::of(py, &self.device)?.to_host(&self.object, &self.device)

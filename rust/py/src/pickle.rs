@@ -218,7 +218,8 @@ impl State {
         let (origin, ready) = loop {
             let recipe = lazy.recipe();
             if let Some(value) = lazy.get() {
-                break (value.object.bind(py).clone(), true);
+                // As an array of NumPy: libraries pickle not every dtype, nor for every machine.
+                break (value.to_host(py)?, true);
             }
             lazy = match recipe.as_deref() {
                 None => {
@@ -331,7 +332,7 @@ pub(crate) fn rebuild_state(
     let mut lazy = if let Ok(state) = origin.cast::<State>() {
         state.get().lazy.clone()
     } else if ready {
-        let value = Array::borrowed(origin.clone().unbind(), plan.device.clone());
+        let value = Array::from_host(origin.clone(), &plan.device)?;
         let settled = lazyparam_core::Value::settle(value, &plan, Cx::new(py));
         let settled = settled.map_err(|failure| failure.into_err(py))?;
         Lazy::ready(plan, settled)
