@@ -19,7 +19,6 @@ from .. import _host
 from .._core import Device
 from ..errors import AutodiffUnsupported, DeviceError, DeviceUnavailable, InitError
 from . import Backend
-from ._numpy import BACKEND as HOST
 
 ALIGNMENT = 64
 """Bytes. JAX takes memory on the host over without a copy if it begins at a multiple of this."""
@@ -121,7 +120,7 @@ class JaxBackend(Backend):
         # On the host: XLA compiles a program for each shape, wraps ints, and its rounding to
         # narrow dtypes is its own.
         (place,) = x.devices()
-        return self.from_host(HOST.cast(np.asarray(x), dtype), _device_at(place), sole=True)
+        return self.from_host(_host.cast(np.asarray(x), dtype), _device_at(place), sole=True)
 
     def grad(self, x: Any) -> Any:
         raise AutodiffUnsupported(
