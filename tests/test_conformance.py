@@ -102,7 +102,9 @@ if find_spec("jax"):
         """With 32 bits, as JAX begins."""
 
         device = "jax:cpu"
-        lacks = missing_from(jax.numpy) | {"int64", "uint64", "float64", "complex128"}
+        lacks = missing_from(jax.numpy) | {
+            *("int64", "uint64", "float64", "complex128", "float6_e2m3fn", "float6_e3m2fn"),
+        }
         ambients = (
             lambda: jax.default_device(jax.devices("cpu")[0]),
             jax.disable_jit,
