@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from lazyparam import devices
-from tests.cupy_on_fake import fake_gpus
-
 from lazyparam.testing import BackendConformance, GradientConformance, MultiDeviceConformance
 from lazyparam.testing._tools import DTYPES
+from tests.cupy_on_fake import fake_gpus
 
 
 def missing_from(module: Any) -> frozenset[str]:
