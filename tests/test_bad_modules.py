@@ -248,7 +248,7 @@ def raisers(folder: Path) -> dict[str, Callable[[], object]]:
     return {
         "declaration": lambda: lp.Param(-1),
         "device text": lambda: lp.device("gpu 0"),
-        "backend": lp.Param(2, lp.init.ones(), device="torch:cpu").val,
+        "backend": lp.Param(2, lp.init.ones(), device="nolibrary:cpu").val,
         "device": lp.Param(2, lp.init.ones(), device="numpy:gpu").val,
         "init": lp.Param(2, lambda plan: None).val,
         "cycle": lazy.val,

@@ -28,8 +28,11 @@ from .errors import (
     UnexpectedKeys,
     UnsetError,
 )
+from .grads import Grads, gradients
 from .module import Module
+from .places import Place
 from .plans import LoadPlan
+from .pytrees import combine
 from .visitors import ModuleMapper, ModuleVisitor
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "DeviceUnavailable",
     "Draft",
     "FormatError",
+    "Grads",
     "InitError",
     "InitInTransform",
     "Lazy",
@@ -60,6 +64,7 @@ __all__ = [
     "Param",
     "ParamMapper",
     "PickleError",
+    "Place",
     "Plan",
     "RecordError",
     "ShapeMismatch",
@@ -67,7 +72,9 @@ __all__ = [
     "UnexpectedKeys",
     "UnsetError",
     "__version__",
+    "combine",
     "device",
+    "gradients",
     "init",
     "lazy",
     "once",

@@ -6,7 +6,7 @@ touching a driver. The library is imported when a value is first made on the dev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .backends import Backend
 
-__all__ = ["Device", "backend_holding", "backend_of", "device", "device_named_by"]
+__all__ = ["Device", "backend_holding", "backend_of", "device", "device_named_by", "when_loaded"]
 
 GROUP = "lazyparam.backends"
 """The entry points of backends that other packages bring."""
@@ -69,9 +69,24 @@ def _brought() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in _KNOWN}
 
 
+_awaited: dict[str, list[Callable[[], object]]] = {}
+
+
+def when_loaded(name: str, act: Callable[[], object]) -> None:
+    """Call `act` as soon as the backend called `name` has imported its library."""
+    _awaited.setdefault(name, []).append(act)
+
+
 @cache
 def _loaded(name: str) -> Backend:
     """The backend called `name`; imports its library at the first call."""
+    backend = _load(name)
+    for act in _awaited.get(name, ()):
+        act()
+    return backend
+
+
+def _load(name: str) -> Backend:
     if known := _KNOWN.get(name):
         try:
             backend: Backend = import_module(known.module).BACKEND

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _tree
 from ._core import Param
+from .places import Place
 
 __all__ = ["Summary", "SummaryRow", "describe", "format_bytes", "summary"]
 
@@ -172,14 +173,16 @@ def describe(node: object, indent: str = "", outer: tuple[object, ...] = ()) -> 
     for name, child in _tree.children(node):
         if isinstance(child, Param):
             lines.append(f"{inner}{name}: {_describe_param(child)},")
+        elif isinstance(child, Place):
+            lines.append(f"{inner}{name}: {_describe_param(child, 'Place')},")
         elif isinstance(child, _tree.Branch) or _leads_to_params(child, outer):
             lines.append(f"{inner}{name}: {describe(child, inner, outer)},")
     return "\n".join([f"{head}(", *lines, f"{indent})"]) if lines else f"{head}()"
 
 
-def _describe_param(param: Param[Any]) -> str:
+def _describe_param(param: Param[Any] | Place, kind: str = "Param") -> str:
     shape = ", ".join(map(str, param.shape))
-    return f"Param({param.dtype}[{shape}], {param.device}, {param.state})"
+    return f"{kind}({param.dtype}[{shape}], {param.device}, {param.state})"
 
 
 def _leads_to_params(node: object, outer: tuple[object, ...]) -> bool:
@@ -187,6 +190,6 @@ def _leads_to_params(node: object, outer: tuple[object, ...]) -> bool:
         return False
     outer = (*outer, node)
     return any(
-        isinstance(child, Param | _tree.Branch) or _leads_to_params(child, outer)
+        isinstance(child, Param | Place | _tree.Branch) or _leads_to_params(child, outer)
         for _, child in _tree.children(node)
     )

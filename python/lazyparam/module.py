@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
-from . import _core, _tree, display, plans, records
+from . import _core, _tree, display, grads, plans, pytrees, records
 from ._core import Device, Param
 from ._progress import Progress, reporting
 from .errors import ModuleError
+from .grads import Grads
 from .plans import DType, LoadPlan, Rename, Rules
 from .sources import Mode, PathLike
 from .visitors import ModuleMapper, ModuleVisitor
@@ -30,9 +31,11 @@ class _Named(ABCMeta):
                 f"{name} is a module and a container at once",
                 remedy="Keep the container in an attribute.",
             )
+        pytrees.register(cls)
 
     def __call__(cls: type[T], *args: Any, **kwargs: Any) -> T:
         module: T = super().__call__(*args, **kwargs)  # type: ignore[misc]
+        pytrees.register(cls)  # JAX may have been imported since
         _refuse_shared(module)
         # A bad tree is reported by the first verb; a half-built one may mend itself until then.
         with suppress(ModuleError):
@@ -180,6 +183,60 @@ class Module(_tree.Branch, metaclass=_Named):
     def unfreeze(self) -> Self:
         """The module with everything to train that can be."""
         return self.set_requires_grad(True)
+
+    # Training.
+
+    def leaves(self) -> list[Any]:
+        """What an optimiser trains: the tracked values of the parameters, tied ones once.
+
+        Brings them into being. Frozen parameters, ints and bools are left out. The optimiser
+        writes to the leaves, so the module that was asked sees every step:
+        ``torch.optim.SGD(model.leaves(), lr=0.1)``.
+
+        Raises:
+            DeviceError: if a parameter is to be trained and is read untracked: before
+                :meth:`train`, or after :meth:`valid`.
+            AutodiffUnsupported: if its library does not record gradients.
+        """
+        return grads.leaves_of(self)
+
+    def grads(self) -> Grads:
+        """The gradients that the leaves hold now, by parameter; those without one are absent.
+
+        Errors as for :meth:`leaves`. For gradients that no leaf keeps, see :func:`gradients`.
+        """
+        return grads.grads_of(self)
+
+    # For JAX.
+
+    def partition(self) -> tuple[Self, Self]:
+        """Two modules: one with the parameters to train, one with all others.
+
+        Each has empty places where the other has parameters; JAX sees None there. Lazy parameters
+        stay lazy. ``lazyparam.combine`` puts the parts together again, also in a function that
+        JAX differentiates with respect to the first::
+
+            trainable, frozen = model.partition()
+            loss = lambda t: f(lp.combine(t, frozen), batch)
+            grads = jax.grad(loss)(trainable)
+            trainable = jax.tree.map(lambda p, g: p - lr * g, trainable, grads)
+
+        A frozen parameter that is tied to one to train goes with that; gradients stop there.
+
+        Raises:
+            BackendMissing: if JAX is not installed.
+        """
+        return pytrees.partition(self)
+
+    def abstract(self) -> Self:
+        """The module with a ``jax.ShapeDtypeStruct`` for each parameter; brings none into being.
+
+        For ``jax.eval_shape`` and ``jax.jit(f).lower``.
+
+        Raises:
+            BackendMissing: if JAX is not installed.
+        """
+        return pytrees.abstract(self)
 
     # Coming into being.
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from . import _core, _host, _tree
+from . import _core, _host, _tree, pytrees
 from .devices import backend_of
 from .errors import RecordError
 from .sources import PathLike
@@ -16,6 +16,7 @@ __all__ = ["save", "state_dict"]
 
 def state_dict(module: object) -> dict[str, Any]:
     """Path -> value in stored form; tied parameters under each of their paths, the same array."""
+    pytrees.refuse_occupied(module)
     values: dict[int, Any] = {}
     arrays = {}
     for path, param in _tree.walk(module):
@@ -37,6 +38,7 @@ def save(module: object, path: PathLike, metadata: Mapping[str, str] | None) -> 
                 found=f"{text!r} of type {type(text).__name__}",
             )
     # The whole tree is looked at before anything comes into being.
+    pytrees.refuse_occupied(module)
     leaves = list(_tree.unique(_tree.walk(module)))
     tensors = []
     for name, param in leaves:

@@ -13,6 +13,7 @@ object of it) under the name with which its devices begin. See the guide ``docs/
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -99,6 +100,13 @@ class Backend(ABC):
         that it comes from `from_host`, `to_device`, `cast` or `copy`, and so has memory of its own.
         """
 
+    def is_public(self, x: Any) -> bool:
+        """Whether `publish` would give `x` itself, but for waiting until work on it is done.
+
+        Trees of arrays then become trees of parameters without waiting.
+        """
+        return False
+
     @abstractmethod
     def from_host(self, array: Any, device: Device, sole: bool) -> Any:
         """A NumPy array's elements on `device`, in memory of their own; the dtype is kept.
@@ -146,4 +154,16 @@ class Backend(ABC):
         raise AutodiffUnsupported(
             f"{self.array_type} does not record gradients",
             remedy='Move the parameter to a device that does, such as "torch:cpu", and train().',
+        )
+
+    def gradients(
+        self, loss: Any, leaves: Sequence[Any], retain_graph: bool, create_graph: bool
+    ) -> Sequence[Any]:
+        """The gradient of `loss` by each of `leaves`, None where it does not depend on one.
+
+        The leaves themselves stay as they are. Asked for if `records_gradients`.
+        """
+        raise AutodiffUnsupported(
+            f"{self.array_type} does not record gradients",
+            remedy='Move the module to a device that does, such as "torch:cpu", and train().',
         )

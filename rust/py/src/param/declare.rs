@@ -275,17 +275,22 @@ pub(super) fn state_over(value: &Bound<'_, PyAny>) -> PyResult<Arc<Lazy<Array>>>
     state_of(Array::borrowed(value.clone().unbind(), device), value.py())
 }
 
+/// The dtype that a library calls `name`.
+pub(super) fn named(py: Python<'_>, name: &str) -> PyResult<Dtype> {
+    Dtype::from_name(name).ok_or_else(|| {
+        Raise::new("InitError", "arrays of this dtype cannot be parameters")
+            .found(name)
+            .err(py)
+    })
+}
+
 /// A value as a settled state on the device it is on.
 pub(super) fn state_of(array: Array, py: Python<'_>) -> PyResult<Arc<Lazy<Array>>> {
     let backend = Backend::of(py, &array.device)?;
     let value = array.object.bind(py);
     backend.admit(value)?;
     let (dims, name) = backend.meta(value)?;
-    let dtype = Dtype::from_name(&name).ok_or_else(|| {
-        Raise::new("InitError", "arrays of this dtype cannot be parameters")
-            .found(name)
-            .err(py)
-    })?;
+    let dtype = named(py, &name)?;
     let plan = Plan {
         shape: Shape::from(dims),
         dtype,

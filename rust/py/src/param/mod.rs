@@ -6,6 +6,7 @@ mod declare;
 mod files;
 mod free;
 mod mappers;
+mod places;
 mod read;
 mod verbs;
 
