@@ -111,7 +111,6 @@ def test_without_a_gpu_a_value_is_refused_clearly_and_alike_each_time() -> None:
 
 
 @needs_cupy
-@pytest.mark.xfail(reason="a move of a move is carried out by way of the first", strict=True)
 def test_a_draw_that_was_moved_to_a_gpu_that_is_not_there_can_be_moved_on() -> None:
     """Native draws are the same everywhere, so the place in between need not be there."""
     run(

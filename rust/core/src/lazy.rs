@@ -38,8 +38,25 @@ pub enum Recipe<V: Value> {
 }
 
 impl<V: Value> Recipe<V> {
-    fn is_placeless(&self) -> bool {
-        matches!(self, Self::Origin(Origin::Draw(_) | Origin::Read(_)))
+    /// Whether the values are the same wherever this is carried out: a draw, a read, or moves of
+    /// one, or of what is there already.
+    fn is_placeless(self: &Arc<Self>) -> bool {
+        let mut recipe = self.clone();
+        loop {
+            let below = match &*recipe {
+                Self::Origin(Origin::Draw(_) | Origin::Read(_)) => return true,
+                Self::Derive { source, steps } if steps.is_empty() => {
+                    // In this order: a recipe goes only after the value has come.
+                    let below = source.recipe();
+                    match below {
+                        Some(below) if source.get().is_none() => below,
+                        _ => return true,
+                    }
+                }
+                Self::Origin(Origin::Call(_)) | Self::Derive { .. } => return false,
+            };
+            recipe = below;
+        }
     }
 
     fn share_origin(origin: &Origin<V>, cx: V::Cx<'_>) -> Origin<V> {
@@ -159,12 +176,19 @@ impl<V: Value> Lazy<V> {
             plan: self.plan.clone(),
             publish: None,
         };
+        // Of the source's recipe, if it has been asked for; a mere move is as its source is, so a
+        // chain of moves is looked through once.
+        let mut placeless = None;
         let mut value = loop {
             let recipe = here.recipe.clone();
-            let Recipe::Derive { source, .. } = &*recipe else {
+            let Recipe::Derive { source, steps } = &*recipe else {
                 break here.originate(cx)?;
             };
-            let below = match Self::approach(source, &here.plan.device, label, cx)? {
+            if !steps.is_empty() {
+                placeless = None;
+            }
+            let device = &here.plan.device;
+            let below = match Self::approach(source, device, &mut placeless, label, cx)? {
                 Source::Value(value) => break here.derive(value, cx)?,
                 Source::Here(recipe) => Pending {
                     recipe,
@@ -192,6 +216,7 @@ impl<V: Value> Lazy<V> {
     fn approach(
         source: &Arc<Self>,
         device: &V::Device,
+        placeless: &mut Option<bool>,
         label: &dyn Named,
         cx: V::Cx<'_>,
     ) -> Result<Source<V>, V::Error> {
@@ -203,8 +228,8 @@ impl<V: Value> Lazy<V> {
         // before looking for the recipe: who publishes drops that first, and its reference then.
         let unshared = Arc::strong_count(source) == 1;
         if let Some(recipe) = source.recipe() {
-            let roams = *device != source.plan.device && recipe.is_placeless();
-            if unshared || roams {
+            let mut roams = || *placeless.get_or_insert_with(|| recipe.is_placeless());
+            if unshared || (*device != source.plan.device && roams()) {
                 return Ok(Source::Here(recipe));
             }
         }

@@ -174,6 +174,51 @@ fn a_stop_on_the_way_that_somebody_holds_is_made_there_and_moved_on() {
     assert_eq!(runs.load(SeqCst), 1);
 }
 
+/// B56: what the moves of a draw give does not depend on the stops, so none of them is made.
+#[test]
+fn a_draw_or_read_that_was_moved_and_moved_on_runs_where_it_ended_up_though_all_stops_are_held() {
+    for (origin, verb) in [
+        (Origin::Draw(7), "draw"),
+        (Origin::Read(vec![0.5; 6]), "read"),
+    ] {
+        let world = World::default();
+        let home = declared(HERE, origin);
+        let stop = moved(&home, THERE, &world);
+        let end = moved(&stop, ELSEWHERE, &world);
+        let values = read(&end, &world);
+        assert!(!home.is_initialized() && !stop.is_initialized());
+        assert_eq!(world.diary(), [format!("{verb} on elsewhere")]);
+        assert_eq!(read(&stop, &world), values);
+        assert_eq!(read(&home, &world), values);
+    }
+}
+
+#[test]
+fn what_is_there_already_is_moved_on_without_the_stop() {
+    let world = World::default();
+    let home = declared(HERE, Origin::Draw(7));
+    let stop = moved(&home, THERE, &world);
+    let end = moved(&stop, ELSEWHERE, &world);
+    let values = read(&home, &world);
+    assert_eq!(read(&end, &world), values);
+    assert!(!stop.is_initialized());
+    assert_eq!(
+        world.diary(),
+        ["draw on here", "move from here to elsewhere"]
+    );
+}
+
+#[test]
+fn a_mapped_draw_that_was_moved_on_keeps_to_its_stops() {
+    let world = World::default();
+    let mapped = doubled(&declared(HERE, Origin::Draw(7)), &world);
+    let stop = moved(&mapped, THERE, &world);
+    let end = moved(&stop, ELSEWHERE, &world);
+    let values = read(&end, &world);
+    assert!(mapped.is_initialized() && stop.is_initialized());
+    assert_eq!(read(&mapped, &world), values);
+}
+
 #[test]
 fn a_param_moved_there_and_back_is_made_at_home_without_a_move() {
     let world = World::default();
