@@ -415,6 +415,33 @@ def test_metadata_answers_while_an_initialiser_runs() -> None:
     assert p.is_initialized
 
 
+def test_who_waits_can_give_up_and_nobody_else_is_held_up() -> None:
+    """B50: the initialisation goes on, and threads that want something else run meanwhile."""
+    held = Held()
+    p = lp.Param(3, lambda plan: torch.from_numpy(held(plan)), device=TRACKING)
+    thread = threading.Thread(target=p.val)
+    thread.start()
+    assert held.running.wait(10)
+    with pytest.raises(TimeoutError):
+        p.val(timeout=0.05)
+    assert lp.Param(3, lp.init.ones(), device=TRACKING).val().tolist() == [1, 1, 1]
+    assert torch.is_grad_enabled()
+    held.finish.set()
+    thread.join()
+    assert p.val().tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int16", "bool", "complex64"])
+def test_numbers_and_arrays_become_params_on_torch(dtype: str) -> None:
+    """B16: from_data, with the dtype of one's choice."""
+    p = lp.Param.from_data([[1, 0]], "torch:cpu", dtype=dtype)
+    assert p.val().dtype == getattr(torch, dtype)
+    assert np.asarray(p).tolist() == [[1, 0]]
+    host = np.asfortranarray(np.ones((2, 3), np.float16))
+    q = lp.Param.from_tensor(host).to_device("torch:cpu")
+    assert q.val().stride() == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("init", "match"),
     [
