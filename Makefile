@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help dev demo test lint format test-rust test-loom test-python wheel bench docs clean \
-  stress proof proof-races proof-loom proof-asan proof-free-threaded wheels
+  stress proof proof-races proof-loom proof-asan proof-statistics proof-free-threaded wheels
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 21
@@ -79,11 +79,15 @@ stress: $(VENV)/test wheel ## both suites 20 times in a row, Python threads swit
 	  $(BIN)/python -m pytest -q -x --switch-interval=1e-6 --ignore tests/test_minilm.py || exit 1; \
 	done
 
-proof: proof-loom proof-asan proof-races stress wheels proof-free-threaded ## all that is proved; 45 minutes
+proof: proof-loom proof-asan proof-races proof-statistics stress wheels proof-free-threaded ## all that is proved; 45 minutes
 
 proof-races: $(VENV)/test wheel ## thousands of races and random graphs of initialisers, in full
 	@echo "== races"
 	$(BIN)/python -m pytest -q --proof tests/test_once_stress.py tests/test_once_threads.py
+
+proof-statistics: $(VENV)/test wheel ## the distributions of 403 million native draws; a minute
+	@echo "== statistics of draws"
+	$(BIN)/python -m pytest -q -s --proof tests/test_init_statistics.py
 
 proof-loom: ## the core under a model checker, as far as each model says; prints what was explored
 	@echo "== loom"

@@ -1,7 +1,8 @@
-"""Native initialisers: time for each element, in turns with torch, NumPy and the write limit.
+"""Native initialisers: time for each element, in turns with torch, NumPy, JAX and the write limit.
 
 Reports of slow initialisation elsewhere, and the rows that show how it is here:
 
+- vllm-project/vllm#54712, #54958, temporaries of the full size: memory beyond the output.
 - pytorch/pytorch#182116, a ``trunc_normal_`` that became 3.4 times as slow: ``trunc_normal`` beside
   torch's and beside our ``normal``.
 - pytorch/pytorch#22414, #21731, one lock for the whole of a kernel: two threads beside one.
@@ -15,6 +16,7 @@ Reports of slow initialisation elsewhere, and the rows that show how it is here:
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -28,7 +30,7 @@ import numpy as np
 
 import lazyparam as lp
 
-from .harness import Scale, WrongResult, apart, make_room, take_turns
+from .harness import MIB, Scale, WrongResult, apart, cost, make_room, take_turns
 from .table import Row, times
 
 Make: TypeAlias = Callable[[], Any]
@@ -51,6 +53,8 @@ class Peer:
     make: Make
     goals: tuple[float | None, float | None] = (None, None)
     """With one thread, with two."""
+    beside: tuple[int, ...] = (1, 2)
+    """Beside how many threads of ours it is measured."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,11 @@ class Law:
     @property
     def count(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def room(self) -> int:
+        """Bytes of the largest array that is made on the way to this law, by anybody."""
+        return self.count * (8 if self.dtype == "float64" else 4)
 
     def ours(self, threads: int) -> Any:
         return lp.init.fill(self.init, KEY, self.shape, self.dtype, threads=threads)
@@ -104,7 +113,16 @@ def laws(count: int, few: int, width: int) -> list[Law]:
         ),
         Law("normal", lp.init.normal(), rows, std=1, most=6.56, limits=(0.2, 0.28)),
         Law("normal bfloat16", lp.init.normal(), rows, "bfloat16", std=1, most=6.57),
-        Law("trunc_normal ±2", lp.init.trunc_normal(), few_rows, std=TRUNCATED, most=2),
+        Law("normal float64", lp.init.normal(), rows, "float64", std=1, most=9.35),
+        Law("trunc_normal ±2", lp.init.trunc_normal(), rows, std=TRUNCATED, most=2),
+        Law(
+            "trunc_normal ±2 float64",
+            lp.init.trunc_normal(),
+            rows,
+            "float64",
+            std=TRUNCATED,
+            most=2,
+        ),
         Law("constant", lp.init.constant(0.5), rows, limits=(0.9, 0.9)),
         Law("zeros", lp.init.zeros(), rows),
         Law("sparse 0.9", lp.init.sparse(0.9), few_rows),
@@ -167,6 +185,8 @@ def torch_peers(law: Law) -> list[Peer]:
             )
         case "normal", "float32":
             return both("normal_", lambda x: x.normal_(), (2, 3.5))
+        case "normal", "float64":
+            return both("normal_", lambda x: x.normal_(), (None, None))
         case "normal", _:
             return [
                 *both("normal_", lambda x: x.normal_(), (2.5, 4)),
@@ -177,8 +197,10 @@ def torch_peers(law: Law) -> list[Peer]:
                 ),
                 Peer(again, lambda: warm32.normal_().to(dtype)),
             ]
-        case "trunc_normal", _:
+        case "trunc_normal", "float32":
             return both("trunc_normal_", lambda x: init.trunc_normal_(x), (25, None))
+        case "trunc_normal", _:
+            return both("trunc_normal_", lambda x: init.trunc_normal_(x), (None, None))
         case "constant", _:
             return both("fill_", lambda x: x.fill_(0.5), (None, None))
         case "sparse", _:
@@ -187,6 +209,42 @@ def torch_peers(law: Law) -> list[Peer]:
             return both("orthogonal_", lambda x: init.orthogonal_(x), (1.5, None))[:1]
         case _:
             return []
+
+
+def jax_peers(law: Law) -> list[Peer]:
+    """JAX on the CPU with its default generator, compiled.
+
+    It uses the threads it likes, so beside one thread of ours it has one processor for them all.
+    """
+    if law.name != "normal":
+        return []
+    jax = import_module("jax")
+    compiled = jax.jit(lambda key: jax.random.normal(key, law.shape))
+    key = jax.random.key(1)
+
+    def draw() -> Any:
+        return compiled(key).block_until_ready()
+
+    draw()
+    return [
+        Peer(
+            "jax.random.normal, on one processor", partial(on_one_processor, draw), (15, None), (1,)
+        ),
+        Peer("jax.random.normal, on the threads it likes", draw, beside=(2,)),
+    ]
+
+
+def on_one_processor(make: Make) -> Any:
+    """What `make` gives, while all threads of this process share one processor."""
+    threads = [int(name) for name in os.listdir("/proc/self/task")]
+    allowed = os.sched_getaffinity(0)
+    for thread in threads:
+        os.sched_setaffinity(thread, {min(allowed)})
+    try:
+        return make()
+    finally:
+        for thread in threads:
+            os.sched_setaffinity(thread, allowed)
 
 
 def written(out: Any, threads: int) -> Any:
@@ -224,17 +282,20 @@ def best(
     return {case: min(seconds) for case, seconds in measured.items()}
 
 
-def measure(quick: bool) -> tuple[list[Row], bool]:
-    """Everything, in one process."""
+def measure(quick: bool) -> list[Row]:
+    """All times, in one process."""
     torch = import_module("torch") if find_spec("torch") else None
+    has_jax = find_spec("jax") is not None
     count = 1 << (20 if quick else 24)
     warm = np.zeros(count, np.float32)
     rows = []
-    normal: dict[int, float] = {}
+    normal: dict[tuple[str, int], float] = {}
     for law in laws(count, 1 << (18 if quick else 22), 256 if quick else 2048):
         law.check()
-        peers = numpy_peers(law, warm) + (torch_peers(law) if torch else [])
-        room = 4 * law.count
+        peers = numpy_peers(law, warm)
+        peers += torch_peers(law) if torch else []
+        peers += jax_peers(law) if has_jax else []
+        room = law.room
         cases: dict[Case, tuple[Make, int]] = {}
         for threads in (1, 2):
             cases["ours", threads] = (partial(law.ours, threads), room)
@@ -242,7 +303,8 @@ def measure(quick: bool) -> tuple[list[Row], bool]:
                 cases["limit", threads] = (partial(written_fresh, law.count, threads), room)
                 cases["warm limit", threads] = (partial(written, warm[: law.count], threads), 0)
             for at, peer in enumerate(peers):
-                cases[at, threads] = (peer.make, room)
+                if threads in peer.beside:
+                    cases[at, threads] = (peer.make, room)
         set_threads = torch.set_num_threads if torch else lambda _: None
         spent = best(3 if quick else 11 if law.std else 7, cases, set_threads)
         for threads in (1, 2):
@@ -252,6 +314,8 @@ def measure(quick: bool) -> tuple[list[Row], bool]:
             told = {name: ns(seconds) for name, seconds in each.items()}
             what = f"{law.name}, {threads} thread{'s' * (threads > 1)}"
             for at, peer in enumerate(peers):
+                if at not in each:
+                    continue
                 ratio = each[at] / each["ours"]
                 goal = peer.goals[threads - 1]
                 rows.append(
@@ -278,18 +342,20 @@ def measure(quick: bool) -> tuple[list[Row], bool]:
                             share >= goal if goal else None,
                         )
                     )
-            if law.name == "normal":
-                normal[threads] = each["ours"]
+            if law.name.startswith("normal"):
+                normal[law.dtype, threads] = each["ours"]
             if law.name.startswith("trunc_normal"):
-                ratio = each["ours"] / normal[threads]
+                plain = normal[law.dtype, threads]
+                ratio = each["ours"] / plain
+                has_goal = threads == 1 and law.dtype == "float32"
                 rows.append(
                     Row(
                         what,
                         told["ours"],
-                        f"our normal: {ns(normal[threads])}",
+                        f"our normal: {ns(plain)}",
                         f"{times(ratio)} the time",
-                        "≤ 2.3×" if threads == 1 else "",
-                        ratio <= 2.3 if threads == 1 else None,
+                        "≤ 2.3×" if has_goal else "",
+                        ratio <= 2.3 if has_goal else None,
                     )
                 )
             if threads == 1:
@@ -308,7 +374,20 @@ def measure(quick: bool) -> tuple[list[Row], bool]:
                         ratio >= goal if goal else None,
                     )
                 )
-    return rows, torch is not None
+    return rows
+
+
+def extra(quick: bool) -> int:
+    """The most bytes by which a fill's peak of memory exceeds its output, over laws and dtypes."""
+    shape = (1 << (11 if quick else 15), FAN)
+    most = 0
+    for dtype in ("float32", "float64", "bfloat16", "float16"):
+        for init in (lp.init.normal(), lp.init.trunc_normal(), lp.init.kaiming_uniform()):
+            draw = partial(lp.init.fill, init, KEY, shape, dtype, threads=2)
+            draw()  # what is needed once
+            made, spent = cost(draw)
+            most = max(most, spent.peak - made.nbytes)
+    return most
 
 
 def ns(seconds: float) -> str:
@@ -317,7 +396,18 @@ def ns(seconds: float) -> str:
 
 
 def run(scale: Scale) -> list[Row]:
-    rows, has_torch = apart(measure, scale.quick)
-    if not has_torch:
-        rows.append(Row("the same against torch", "", "torch not installed"))
+    rows = apart(measure, scale.quick)
+    beyond = apart(extra, scale.quick)
+    rows.append(
+        Row(
+            "peak memory of a fill, 2 threads, beyond its output",
+            f"{beyond / 1024:.0f} KiB",
+            "any law and dtype, 64 to 256 MiB",
+            goal="≤ 1 MiB",
+            ok=beyond <= MIB,
+        )
+    )
+    for peer in ("torch", "jax"):
+        if not find_spec(peer):
+            rows.append(Row(f"the same against {peer}", "", f"{peer} not installed"))
     return rows

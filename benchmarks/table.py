@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
+from lazyparam._core import instruction_set
+
 from .harness import MIB, processors
 
 HEAD = ("what", "lazyparam", "peer or limit", "ratio", "goal", "ok?")
@@ -52,10 +54,12 @@ def markdown(rows: Iterable[Row]) -> str:
 def machine() -> str:
     """Where this was measured, and with what."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    names = ["lazyparam", "numpy", "safetensors", *(["torch"] if find_spec("torch") else [])]
+    peers = [name for name in ("torch", "jax") if find_spec(name)]
+    names = ["lazyparam", "numpy", "safetensors", *peers]
     versions = ", ".join(f"{name} {version(name)}" for name in names)
     return (
-        f"{_processor()}, {processors()} cores, {memory:.0f} GiB, Linux {platform.release()}, "
+        f"{_processor()}, drawing with {instruction_set()}, {processors()} cores, "
+        f"{memory:.0f} GiB, Linux {platform.release()}, "
         f"{platform.python_implementation()} {platform.python_version()}, {versions}"
     )
 

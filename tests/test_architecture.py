@@ -16,8 +16,8 @@ PACKAGE = ROOT / "python" / "lazyparam"
 FLOORS = [
     {"_core", "errors"},
     {"backends", "_host"},
-    {"backends._numpy", "backends._jax", "backends._cupy", "backends._torch_scope"},
-    {"backends._torch"},
+    {"backends._numpy", "backends._torch_scope"},
+    {"backends._torch", "backends._jax", "backends._cupy"},
     {"cells", "devices", "init", "places", "_awaiting", "_tree", "_progress"},
     {"sources", "forms"},
     {"pytrees"},

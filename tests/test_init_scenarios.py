@@ -72,7 +72,8 @@ def memory(what):
             return int(value.split()[0]) * 1024
 
 def draw(count):
-    return lp.init.fill(getattr(lp.init, sys.argv[1])(), lp.init.Key(1), count, sys.argv[2])
+    init = getattr(lp.init, sys.argv[1])()
+    return lp.init.fill(init, lp.init.Key(1), count, sys.argv[2], threads=4)
 
 draw(1 << 20)  # what is needed once
 before = memory("VmRSS")
@@ -82,7 +83,7 @@ print(memory("VmHWM") - before - kept.nbytes)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
 @pytest.mark.parametrize("name", ["normal", "trunc_normal", "uniform"])
 def test_a_fill_takes_no_memory_but_that_of_its_output(name: str, dtype: str) -> None:
     """vllm-project/vllm#54712, #54958: two temporaries of the full size, in a wider dtype.
@@ -92,8 +93,8 @@ def test_a_fill_takes_no_memory_but_that_of_its_output(name: str, dtype: str) ->
     command = [sys.executable, "-c", PEAK, name, dtype]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    # A MiB is what is promised; another is for the stacks of threads and the kernel's rough count.
-    assert int(done.stdout) <= 2 << 20
+    # Some kilobytes of stack for each thread, and what the kernel has not counted yet.
+    assert int(done.stdout) <= 1 << 20
 
 
 # ---- threads -------------------------------------------------------------------------------------

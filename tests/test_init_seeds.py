@@ -178,6 +178,7 @@ def test_a_new_process_gives_the_same_bits() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.thread_unsafe(reason="forks while other threads run")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")  # of JAX, if it is here
 def test_a_forked_process_gives_the_same_bits() -> None:
     """B56, for an unseeded model too: its keys are decided at the declaration."""
     seeded, unseeded = net().seed(42), net()
@@ -273,14 +274,6 @@ def test_fans_of_a_stack_are_those_of_a_slice() -> None:
     assert stacked.t.value[1].tobytes() == fill(init, Key(42, "t", 1), (4, 5)).tobytes()
 
 
-@pytest.mark.parametrize("axes", [[3], [-4], [0, 0], [0, -3]])
-def test_batch_axes_that_the_shape_has_not_are_refused(axes: list[int]) -> None:
-    with pytest.raises(lp.DeclarationError, match="batch_axes"):
-        lp.Param((3, 4, 5), NORMAL, batch_axes=axes)
-    with pytest.raises(lp.DeclarationError, match="batch"):
-        fill(NORMAL, Key(1), (3, 4, 5), batch_axes=axes)
-
-
 # ---- what a value depends on ---------------------------------------------------------------------
 
 PATHS: list[tuple[str | int, ...]] = [
@@ -323,23 +316,8 @@ def test_keys_compare_hash_print_and_pickle(seed: int, path: list[str | int]) ->
     assert Key(seed, *path, 0) != key
 
 
-@pytest.mark.parametrize("seed", [-1, 2**128, 1.0, "1", None], ids=repr)
-def test_a_seed_is_a_number_of_128_bits(seed: Any) -> None:
-    for attempt in (lambda: Key(seed), lambda: Box(lp.Param(1, NORMAL)).seed(seed)):
-        with pytest.raises(lp.DeclarationError, match="a seed is a number"):
-            attempt()
-
-
-@pytest.mark.parametrize("part", [1.5, None, b"a", True, (1,)], ids=repr)
-def test_a_path_consists_of_names_and_places(part: Any) -> None:
-    with pytest.raises(lp.DeclarationError, match="names and places"):
-        Key(1, part)
-
-
 @pytest.mark.parametrize("place", [2**63, -(2**63) - 1])
 def test_places_have_64_bits_and_longer_numbers_are_names(place: int) -> None:
-    with pytest.raises(lp.DeclarationError, match="a place in a path"):
-        Key(1, place)
     model = Bag(d={place: lp.Param(9, NORMAL)}).seed(1)
     assert bits(model.d[place]) == fill(NORMAL, Key(1, "d", str(place)), 9).tobytes()
 

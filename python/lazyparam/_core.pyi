@@ -41,6 +41,7 @@ __all__ = [
     "fill_box",
     "gain_of",
     "initialize",
+    "instruction_set",
     "rebuild_attribute",
     "rebuild_cell",
     "rebuild_init",
@@ -347,14 +348,14 @@ def rebuild_init(name: str, args: dict[str, complex | str | None]) -> Init: ...
 def fill_box(
     init: Init,
     key: Key,
-    shape: Sequence[int],
+    shape: int | Sequence[int],
     dtype: _Dtype,
-    start: Sequence[int],
-    extent: Sequence[int],
+    place: slice | Sequence[slice] | None,
     batch_axes: Sequence[int],
     threads: int | None,
 ) -> Any: ...
 def gain_of(nonlinearity: str, slope: float | None) -> float: ...
+def instruction_set() -> str: ...
 def rebuild_lazy() -> Lazy[Any]: ...
 def thread_number() -> int: ...
 def rebuild_param(state: State, fields: dict[str, Any]) -> Param[Any]: ...

@@ -98,7 +98,11 @@ def visit(
         if path in seen:
             raise ModuleError("two parameters have this path", path=path)
         if not path.isascii() and any("\ud800" <= char <= "\udfff" for char in path):
-            raise ModuleError("this path is no valid text (a lone surrogate)", path=ascii(path))
+            raise ModuleError(
+                "this path is no valid text (a lone surrogate)",
+                path=ascii(path),
+                remedy="Give that attribute or key a name that UTF-8 can encode.",
+            )
         seen.add(path)
         look(path, param)
 

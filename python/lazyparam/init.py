@@ -23,7 +23,6 @@ array([[1., 0.],
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -146,23 +145,39 @@ def kaiming_uniform(
     Args:
         mode: which fan.
         nonlinearity: what follows the layer; gives the gain, as in PyTorch.
-        a: slope for negative inputs, of ``"leaky_relu"``.
+        a: slope for negative inputs, of ``"leaky_relu"`` and nothing else.
         gain: the gain itself, whatever the nonlinearity.
         layout: which axis is which, one letter for each.
         groups: groups of a convolution.
         compat: ``"torch"`` counts fans as PyTorch does.
         fan: the fan itself, instead of a count.
+
+    Raises:
+        DeclarationError: if there is an `a` without ``"leaky_relu"``, which is PyTorch's default
+            and not the one here.
     """
-    gain = gain_of(nonlinearity, a) if gain is None else gain
     return Init(
         "kaiming_uniform",
-        gain=gain,
+        gain=_gain(nonlinearity, a, gain),
         mode=mode,
         layout=layout,
         groups=groups,
         compat=compat,
         fan=fan,
     )
+
+
+def _gain(nonlinearity: str, a: float | None, gain: float | None) -> float:
+    if gain is None:
+        return gain_of(nonlinearity, a)
+    if a is not None:
+        raise DeclarationError(
+            "a slope makes a gain, and one is given already",
+            expected="a or gain",
+            found="both",
+            remedy="Leave one of them out.",
+        )
+    return gain
 
 
 def kaiming_normal(
@@ -177,10 +192,9 @@ def kaiming_normal(
     fan: int | None = None,
 ) -> Init:
     """Normal with standard deviation gain / √fan (He et al. 2015). See `kaiming_uniform`."""
-    gain = gain_of(nonlinearity, a) if gain is None else gain
     return Init(
         "kaiming_normal",
-        gain=gain,
+        gain=_gain(nonlinearity, a, gain),
         mode=mode,
         layout=layout,
         groups=groups,
@@ -300,7 +314,8 @@ def fill(
         A read-only array of the shape of the box.
 
     Raises:
-        DeclarationError: if the initialiser does not fit shape and dtype, or the box the shape.
+        DeclarationError: if the initialiser does not fit shape and dtype, or the box the shape; if
+            anything is not of the kind that it should be.
 
     >>> import numpy as np
     >>> key = Key(42, "layers", 3, "weight")
@@ -309,29 +324,5 @@ def fill(
     >>> bool((part == whole[1:3, 2:]).all())
     True
     """
-    extents = [index(extent) for extent in (shape if isinstance(shape, Sequence) else [shape])]
-    if any(extent < 0 for extent in extents):
-        raise DeclarationError("an extent is negative", found=str(tuple(extents)))
-    if isinstance(box, slice):  # numpy.s_ of a single one
-        box = [box]
-    slices = [slice(None)] * len(extents) if box is None else list(box)
-    if len(slices) != len(extents) or not all(
-        isinstance(part, slice) and part.step in (None, 1) for part in slices
-    ):
-        raise DeclarationError(
-            "a box has one slice for each axis, without steps",
-            expected=f"{len(extents)} slices",
-            found=str(box),
-        )
-    ends = [part.indices(extent)[:2] for part, extent in zip(slices, extents, strict=True)]
-    start = [first for first, _ in ends]
-    extent = [max(0, last - first) for first, last in ends]
-    axes = sorted(axis + len(extents) if axis < 0 else axis for axis in map(index, batch_axes))
-    if any(axis not in range(len(extents)) for axis in axes):
-        raise DeclarationError(
-            "batch_axes are axes of the shape",
-            expected=f"different numbers below {len(extents)}",
-            found=str(list(batch_axes)),
-        )
-    array: np.ndarray[Any, Any] = fill_box(init, key, extents, dtype, start, extent, axes, threads)
+    array: np.ndarray[Any, Any] = fill_box(init, key, shape, dtype, box, batch_axes, threads)
     return array

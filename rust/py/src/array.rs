@@ -138,7 +138,7 @@ impl Array {
 }
 
 /// A NumPy array over memory of ours.
-fn host_array<'py>(
+pub(crate) fn host_array<'py>(
     buffer: Buffer,
     dims: &[usize],
     dtype: Dtype,

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lazyparam_bytes::fill::{Fill, Key, Part, Plan, Region, Target};
+use lazyparam_bytes::fill::{Fill, Isa, Key, Part, Plan, Region, Target};
 use lazyparam_bytes::{Buffer, Dtype, fill};
 use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyString, PyTuple};
+use pyo3::types::{PyString, PyTuple};
 
+use crate::arguments::{axes_of, box_in, path_in, seed_in, shape_of, shown, threads_in};
+use crate::array::host_array;
 use crate::errors::Raise;
 use crate::gate::{self, Cx};
-use crate::init::{Init, init_err};
+use crate::init::{Init, init_err, native};
+use crate::raw::{Buffer as RawBuffer, Memory};
 use crate::team::Desk;
 
 /// How long a fill goes on before signals are looked at.
@@ -126,7 +129,10 @@ fn filled(plan: &Plan, threads: usize, desk: Option<&Desk<'_>>) -> PyResult<Buff
         .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
     let outcome = std::thread::scope(|scope| {
         for _ in 1..threads.min(fill.chunks()) {
-            scope.spawn(|| fill.run());
+            let builder = std::thread::Builder::new();
+            if builder.spawn_scoped(scope, || fill.run()).is_err() {
+                break; // as many as the system allows
+            }
         }
         let mut until = Instant::now() + SLICE;
         while fill.step() {
@@ -209,73 +215,45 @@ impl PyKey {
 
 /// A box of a parameter alone: the same bits as that slice of the whole. See ``lazyparam.init.fill``.
 #[pyfunction]
-#[pyo3(signature = (init, key, shape, dtype, start, extent, batch_axes, threads))]
-#[allow(clippy::too_many_arguments)] // the arguments of one Python function
 pub(crate) fn fill_box<'py>(
-    py: Python<'py>,
-    init: &Init,
-    key: &PyKey,
-    shape: Vec<usize>,
+    init: &Bound<'py, PyAny>,
+    key: &Bound<'py, PyAny>,
+    shape: &Bound<'py, PyAny>,
     dtype: &Bound<'py, PyAny>,
-    start: Vec<usize>,
-    extent: Vec<usize>,
-    batch_axes: Vec<usize>,
-    threads: Option<usize>,
+    place: &Bound<'py, PyAny>,
+    batch_axes: &Bound<'py, PyAny>,
+    threads: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let dtype = crate::dtype::dtype_of(dtype)?;
+    let py = init.py();
+    let shape = shape_of(shape)?;
     let keyed = Keyed {
-        init: init.init.clone(),
-        key: key.key.clone(),
+        init: native(init)?.init.clone(),
+        key: key_in(key)?,
         name: None,
-        batch_axes,
+        batch_axes: axes_of(Some(batch_axes), shape.len())?,
     };
+    let dtype = crate::dtype::dtype_of(dtype)?;
+    let (start, extent) = box_in(place, &shape)?;
     let mut cx = Cx::new(py);
-    cx.threads = threads.unwrap_or(cx.threads).max(1);
+    cx.threads = threads_in(threads)?;
     let buffer = keyed.fill(cx, &shape, dtype, &Region::new(start, extent.clone()))?;
-    let buffer = Bound::new(
-        py,
-        crate::raw::Buffer::new(crate::raw::Memory::Owned(buffer)),
-    )?;
-    let extent = PyTuple::new(py, extent)?;
-    crate::python::HOST_ARRAY
-        .get(py)?
-        .call1((buffer, extent, dtype.name()))
+    host_array(RawBuffer::new(Memory::Owned(buffer)), &extent, dtype, py)
 }
 
-/// A seed as Python has it.
-pub(crate) fn seed_in(seed: &Bound<'_, PyAny>) -> PyResult<u128> {
-    seed.extract().map_err(|_| {
-        Raise::new("DeclarationError", "a seed is a number")
-            .expected("an int from 0 to 2**128 - 1")
-            .found(
-                seed.repr()
-                    .map_or_else(|_| "?".to_owned(), |text| text.to_string()),
-            )
-            .err(seed.py())
-    })
+/// The instruction set that values are drawn with on this machine.
+#[pyfunction]
+pub(crate) fn instruction_set() -> &'static str {
+    Isa::detect().name()
 }
 
-/// A path as Python has it.
-pub(crate) fn path_in(path: &Bound<'_, PyTuple>) -> PyResult<Vec<Part>> {
-    path.iter()
-        .map(|part| {
-            if part.is_exact_instance_of::<PyInt>() {
-                return part.extract().map(Part::Index).map_err(|_| {
-                    Raise::new("DeclarationError", "a place in a path is a small number")
-                        .expected("an int from -2**63 to 2**63 - 1")
-                        .found(part.to_string())
-                        .err(part.py())
-                });
-            }
-            let name = part.cast::<PyString>().map_err(|_| {
-                Raise::new("DeclarationError", "a path consists of names and places")
-                    .expected("str or int")
-                    .found(part.get_type().to_string())
-                    .err(part.py())
-            })?;
-            Ok(Part::Name(name.to_str()?.to_owned()))
-        })
-        .collect()
+fn key_in(key: &Bound<'_, PyAny>) -> PyResult<Key> {
+    match key.cast::<PyKey>() {
+        Ok(key) => Ok(key.get().key.clone()),
+        Err(_) => Err(Raise::new("DeclarationError", "this is not a key")
+            .expected("lazyparam.init.Key(seed, *path)")
+            .found(shown(key))
+            .err(key.py())),
+    }
 }
 
 fn path_out<'py>(py: Python<'py>, path: &[Part]) -> PyResult<Bound<'py, PyTuple>> {

@@ -3,6 +3,7 @@
 use lazyparam_bytes::Dtype;
 use pyo3::prelude::*;
 
+use crate::arguments::shown;
 use crate::errors::Raise;
 use crate::python;
 
@@ -25,15 +26,12 @@ pub(crate) fn dtype_of(spec: &Bound<'_, PyAny>) -> PyResult<Dtype> {
         Some(dtype) => Ok(dtype),
         None => {
             let names: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
-            let found = spec
-                .repr()
-                .map_or_else(|_| "?".to_owned(), |text| text.to_string());
             Err(Raise::new(
                 "DeclarationError",
                 "this is not a dtype that lazyparam knows",
             )
             .expected(format!("one of {}", names.join(", ")))
-            .found(found)
+            .found(shown(spec))
             .err(spec.py()))
         }
     }
@@ -52,7 +50,8 @@ fn named(spec: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
             return Ok(Some(name));
         }
     }
-    Ok(spec.str()?.extract::<String>().ok())
+    // What has no text has no name, either.
+    Ok(spec.str().ok().and_then(|text| text.extract().ok()))
 }
 
 /// The canonical name of a dtype: NumPy's, or that of ml_dtypes.

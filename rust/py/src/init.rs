@@ -2,9 +2,11 @@
 
 use lazyparam_bytes::fill::{self, Arg, InitError, Number};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyFunction, PyInt, PyString, PyTuple};
 
+use crate::arguments::{shown, text_in};
 use crate::errors::Raise;
+use crate::function::name_of;
 
 /// A native initialiser: a small immutable value that compares, hashes, prints and pickles.
 ///
@@ -19,10 +21,12 @@ pub(crate) struct Init {
 impl Init {
     #[new]
     #[pyo3(signature = (name, **args))]
-    fn new(py: Python<'_>, name: &str, args: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+    fn new(name: &Bound<'_, PyAny>, args: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let py = name.py();
+        let name = &text_in(name, "the name of an initialiser")?;
         let mut parts: Vec<(String, Arg)> = Vec::new();
         for (name, value) in args.into_iter().flatten() {
-            parts.push((name.extract()?, arg_in(&value)?));
+            parts.push((text_in(&name, "the name of an argument")?, arg_in(&value)?));
         }
         let parts: Vec<(&str, Arg)> = parts
             .iter()
@@ -71,19 +75,53 @@ impl Init {
     }
 }
 
+/// A native initialiser as Python has it.
+pub(crate) fn native<'a>(init: &'a Bound<'_, PyAny>) -> PyResult<&'a Init> {
+    match init.cast::<Init>() {
+        Ok(init) => Ok(init.get()),
+        Err(_) => {
+            refuse_uncalled(init)?;
+            Err(
+                Raise::new("DeclarationError", "this is not a native initialiser")
+                    .expected("one of lazyparam.init")
+                    .found(shown(init))
+                    .err(init.py()),
+            )
+        }
+    }
+}
+
+/// Refuse `lazyparam.init.zeros` where `lazyparam.init.zeros()` is meant.
+pub(crate) fn refuse_uncalled(init: &Bound<'_, PyAny>) -> PyResult<()> {
+    let is_ours = init.is_instance_of::<PyFunction>()
+        && init
+            .getattr("__module__")
+            .is_ok_and(|module| module.eq("lazyparam.init").unwrap_or(false));
+    if !is_ours {
+        return Ok(());
+    }
+    let name = name_of(init);
+    Err(Raise::new(
+        "DeclarationError",
+        "this makes an initialiser and is none itself",
+    )
+    .found(format!("lazyparam.init.{name}"))
+    .remedy(format!("Call it: init={name}(...)."))
+    .err(init.py()))
+}
+
 /// The gain of a nonlinearity, by PyTorch's name for it.
 #[pyfunction]
-#[pyo3(signature = (nonlinearity, slope))]
-pub(crate) fn gain_of(py: Python<'_>, nonlinearity: &str, slope: Option<f64>) -> PyResult<f64> {
-    fill::Nonlinearity::from_name(nonlinearity, slope)
+pub(crate) fn gain_of(nonlinearity: &Bound<'_, PyAny>, slope: &Bound<'_, PyAny>) -> PyResult<f64> {
+    fill::Nonlinearity::from_parts(&arg_in(nonlinearity)?, &arg_in(slope)?)
         .map(fill::Nonlinearity::gain)
-        .map_err(|error| init_err(py, &error))
+        .map_err(|error| init_err(nonlinearity.py(), &error))
 }
 
 /// An initialiser from what its `__reduce__` told.
 #[pyfunction]
-pub(crate) fn rebuild_init(name: &str, args: &Bound<'_, PyDict>) -> PyResult<Init> {
-    Init::new(args.py(), name, Some(args))
+pub(crate) fn rebuild_init(name: &Bound<'_, PyAny>, args: &Bound<'_, PyDict>) -> PyResult<Init> {
+    Init::new(name, Some(args))
 }
 
 /// The exception for what is wrong with an initialiser.
@@ -105,8 +143,8 @@ fn arg_in(value: &Bound<'_, PyAny>) -> PyResult<Arg> {
     if value.is_none() {
         return Ok(Arg::Nothing);
     }
-    if let Ok(text) = value.cast::<PyString>() {
-        return Ok(Arg::Text(text.to_string()));
+    if value.is_instance_of::<PyString>() {
+        return text_in(value, "an argument").map(Arg::Text);
     }
     number_in(value).map(Arg::Number)
 }
@@ -127,7 +165,10 @@ fn number_in(value: &Bound<'_, PyAny>) -> PyResult<Number> {
     }
     if value.is_instance_of::<PyInt>() {
         return value.extract().map(Number::Int).map_err(|_| {
-            Raise::new("DeclarationError", "this number is too large for any dtype").err(py)
+            Raise::new("DeclarationError", "this number is too large for any dtype")
+                .expected("an int from -2**127 to 2**127 - 1")
+                .found(shown(value))
+                .err(py)
         });
     }
     if value.is_instance_of::<PyFloat>() {

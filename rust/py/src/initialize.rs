@@ -7,7 +7,7 @@ use std::time::Duration;
 use lazyparam_core::{Helping, this_thread};
 use pyo3::prelude::*;
 
-use crate::errors::Raise;
+use crate::arguments::threads_in;
 use crate::exit;
 use crate::gate::{self, Cx};
 use crate::param::Param;
@@ -41,23 +41,11 @@ struct Crew<'a> {
 pub(crate) fn initialize(
     py: Python<'_>,
     params: Vec<Py<Param>>,
-    threads: Option<isize>,
+    threads: &Bound<'_, PyAny>,
     report: Option<Py<PyAny>>,
 ) -> PyResult<()> {
     let processors = gate::processors();
-    let threads = match threads {
-        None => processors,
-        Some(threads) => match usize::try_from(threads) {
-            Ok(threads) if threads > 0 => threads,
-            _ => {
-                return Err(
-                    Raise::new("DeclarationError", "at least one thread has to work")
-                        .found(format!("threads={threads}"))
-                        .err(py),
-                );
-            }
-        },
-    };
+    let threads = threads_in(threads)?;
     let workers = threads.min(params.len());
     // Threads that are not needed side by side help with large tensors.
     let helpers = (threads / workers.max(1)).clamp(1, processors);

@@ -4,6 +4,7 @@
 
 #![deny(unsafe_code)]
 
+mod arguments;
 mod array;
 mod backend;
 mod checkpoint;
@@ -46,7 +47,7 @@ mod _core {
     #[pymodule_export]
     use crate::device::Device;
     #[pymodule_export]
-    use crate::draw::{PyKey, fill_box};
+    use crate::draw::{PyKey, fill_box, instruction_set};
     #[pymodule_export]
     use crate::dtype::{dtype_kind, dtype_name, dtype_size, widens};
     #[pymodule_export]

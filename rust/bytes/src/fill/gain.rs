@@ -32,8 +32,16 @@ impl Nonlinearity {
         }
     }
 
-    /// The nonlinearity with PyTorch's name for it. `slope` is for `"leaky_relu"`, 0.01 where it is not given.
+    /// The nonlinearity with PyTorch's name for it. `slope` is for `"leaky_relu"` alone, 0.01 where it is not given.
     pub fn from_name(name: &str, slope: Option<f64>) -> Result<Self, InitError> {
+        if let (Some(slope), false) = (slope, name == "leaky_relu") {
+            return Err(
+                InitError::new("a is the slope of a leaky_relu, and of nothing else")
+                    .expecting("a together with nonlinearity=\"leaky_relu\", or no a")
+                    .finding(format!("a={slope:?} and nonlinearity={name:?}"))
+                    .curing("Say nonlinearity=\"leaky_relu\", which is PyTorch's default and not the one here"),
+            );
+        }
         Ok(match name {
             "linear" | "conv1d" | "conv2d" | "conv3d" | "conv_transpose1d" | "conv_transpose2d"
             | "conv_transpose3d" => Self::Linear,

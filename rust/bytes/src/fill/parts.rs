@@ -4,6 +4,7 @@ use std::f64::consts::SQRT_2;
 
 use super::error::InitError;
 use super::fans::{Compat, Fans, Layout};
+use super::gain::Nonlinearity;
 use super::init::{Family, Init, Mode, Rule, Spread};
 use super::number::Number;
 
@@ -147,9 +148,9 @@ impl Init {
                 "fan",
             ],
             _ => {
-                return Err(
-                    InitError::new("there is no such initialiser").finding(format!("{name:?}"))
-                );
+                return Err(InitError::new("there is no such initialiser")
+                    .finding(format!("{name:?}"))
+                    .curing("Make one with a function of lazyparam.init"));
             }
         };
         args.only(known)?;
@@ -192,6 +193,24 @@ impl Init {
     }
 }
 
+impl Nonlinearity {
+    /// The nonlinearity that arguments tell: a name, and a slope or nothing.
+    pub fn from_parts(nonlinearity: &Arg, a: &Arg) -> Result<Self, InitError> {
+        let args = Args {
+            name: "the gain",
+            args: &[("nonlinearity", nonlinearity.clone()), ("a", a.clone())],
+        };
+        let slope = match a {
+            Arg::Nothing => None,
+            _ => Some(args.float("a", 0.0)?),
+        };
+        match nonlinearity {
+            Arg::Text(name) => Self::from_name(name, slope),
+            other => Err(args.wrong("nonlinearity", "a word", other)),
+        }
+    }
+}
+
 /// How fans are counted.
 fn fan_args(fans: &Fans) -> Vec<(&'static str, Arg)> {
     let compat = match fans.compat {
@@ -213,9 +232,14 @@ struct Args<'a> {
 }
 
 impl Args<'_> {
-    fn get(&self, wanted: &str) -> &Arg {
+    /// An argument, if it is given. That it is given as nothing is another thing, and allowed for few.
+    fn given(&self, wanted: &str) -> Option<&Arg> {
         let found = self.args.iter().find(|(name, _)| *name == wanted);
-        found.map_or(&Arg::Nothing, |(_, arg)| arg)
+        found.map(|(_, arg)| arg)
+    }
+
+    fn get(&self, wanted: &str) -> &Arg {
+        self.given(wanted).unwrap_or(&Arg::Nothing)
     }
 
     fn only(&self, known: &[&str]) -> Result<(), InitError> {
@@ -245,11 +269,11 @@ impl Args<'_> {
     }
 
     fn float(&self, name: &str, default: f64) -> Result<f64, InitError> {
-        match self.get(name) {
-            Arg::Nothing => Ok(default),
-            Arg::Number(Number::Float(value)) => Ok(*value),
-            Arg::Number(Number::Int(value)) => Ok(*value as f64),
-            other => Err(self.wrong(name, "a real number", other)),
+        match self.given(name) {
+            None => Ok(default),
+            Some(Arg::Number(Number::Float(value))) => Ok(*value),
+            Some(Arg::Number(Number::Int(value))) => Ok(*value as f64),
+            Some(other) => Err(self.wrong(name, "a real number", other)),
         }
     }
 
@@ -264,10 +288,11 @@ impl Args<'_> {
     }
 
     fn count(&self, name: &str, default: usize) -> Result<usize, InitError> {
-        Ok(match self.whole(name)? {
-            None => default,
-            Some(value) => usize::try_from(value).unwrap_or(usize::MAX),
-        })
+        match (self.given(name), self.whole(name)?) {
+            (None, _) => Ok(default),
+            (Some(_), Some(value)) => Ok(usize::try_from(value).unwrap_or(usize::MAX)),
+            (Some(nothing), None) => Err(self.wrong(name, "a whole number", nothing)),
+        }
     }
 
     fn word<T: Copy>(
@@ -276,11 +301,10 @@ impl Args<'_> {
         default: T,
         words: impl IntoIterator<Item = (&'static str, T)>,
     ) -> Result<T, InitError> {
-        let Arg::Text(text) = self.get(name) else {
-            return match self.get(name) {
-                Arg::Nothing => Ok(default),
-                other => Err(self.wrong(name, "a word", other)),
-            };
+        let text = match self.given(name) {
+            None => return Ok(default),
+            Some(Arg::Text(text)) => text,
+            Some(other) => return Err(self.wrong(name, "a word", other)),
         };
         let words: Vec<_> = words.into_iter().collect();
         match words.iter().find(|(word, _)| word == text) {
@@ -317,7 +341,10 @@ impl Args<'_> {
         Ok(Fans {
             layout: self.layout()?,
             groups: self.count("groups", 1)?,
-            compat: self.word("compat", Compat::None, [("torch", Compat::Torch)])?,
+            compat: match self.get("compat") {
+                Arg::Nothing => Compat::None,
+                _ => self.word("compat", Compat::None, [("torch", Compat::Torch)])?,
+            },
             given: self.whole("fan")?,
         })
     }

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use lazyparam_bytes::{Dtype, shape};
 use lazyparam_core::{Device as _, Lazy, Origin, Param as Core, Plan, Shape, Value};
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyDict, PyFrozenSet, PyFunction, PySet, PyString, PyType,
-};
+use pyo3::types::PyType;
 
 use super::Param;
+use crate::arguments::{axes_of, shape_of, shown, text_in};
 use crate::array::Array;
 use crate::backend::Backend;
 use crate::device::{Device, device_of};
@@ -18,29 +17,8 @@ use crate::dtype::dtype_of;
 use crate::errors::{Raise, shape_text};
 use crate::function::name_of;
 use crate::gate::Cx;
-use crate::init::Init;
+use crate::init::{Init, refuse_uncalled};
 use crate::python;
-
-/// Axes by number, in ascending order; negative numbers count from the last.
-fn axes_of(py: Python<'_>, axes: &[isize], rank: usize) -> PyResult<Vec<usize>> {
-    let mut found = Vec::new();
-    for &axis in axes {
-        let counted = if axis < 0 { axis + rank as isize } else { axis };
-        match usize::try_from(counted) {
-            Ok(axis) if axis < rank && !found.contains(&axis) => found.push(axis),
-            _ => {
-                return Err(
-                    Raise::new("DeclarationError", "batch_axes are axes of the shape")
-                        .expected(format!("different numbers below {rank}"))
-                        .found(format!("{axes:?}"))
-                        .err(py),
-                );
-            }
-        }
-    }
-    found.sort_unstable();
-    Ok(found)
-}
 
 /// A parameter to look at, that nobody ever reads.
 pub(super) fn probe() -> Param {
@@ -67,8 +45,8 @@ impl Param {
         device: Option<&Bound<'_, PyAny>>,
         requires_grad: bool,
         #[pyo3(from_py_with = id_of)] id: Option<u64>,
-        rng_name: Option<String>,
-        batch_axes: Option<Vec<isize>>,
+        rng_name: Option<&Bound<'_, PyAny>>,
+        batch_axes: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let py = shape.py();
         let dims = shape_of(shape)?;
@@ -79,8 +57,11 @@ impl Param {
             None => Origin::Draw(Draw::Missing),
             Some(init) => match init.cast::<Init>() {
                 Ok(native) => {
-                    let axes = axes_of(py, batch_axes.as_deref().unwrap_or_default(), dims.len())?;
-                    let draw = Draw::declared(native.get(), rng_name, axes)?;
+                    let name = rng_name
+                        .map(|name| text_in(name, "an rng_name"))
+                        .transpose()?;
+                    let axes = axes_of(batch_axes, dims.len())?;
+                    let draw = Draw::declared(native.get(), name, axes)?;
                     draw.check(py, &dims, dtype)?;
                     Origin::Draw(draw)
                 }
@@ -168,73 +149,6 @@ impl Param {
     }
 }
 
-/// Refuse `lazyparam.init.zeros` where `lazyparam.init.zeros()` is meant.
-fn refuse_uncalled(init: &Bound<'_, PyAny>) -> PyResult<()> {
-    let is_ours = init.is_instance_of::<PyFunction>()
-        && init
-            .getattr("__module__")
-            .is_ok_and(|module| module.eq("lazyparam.init").unwrap_or(false));
-    if !is_ours {
-        return Ok(());
-    }
-    let name = name_of(init);
-    Err(Raise::new(
-        "DeclarationError",
-        "this makes an initialiser and is none itself",
-    )
-    .found(format!("lazyparam.init.{name}"))
-    .remedy(format!("Call it: init={name}(...)."))
-    .err(init.py()))
-}
-
-/// A shape from an int or a sequence of ints.
-pub(super) fn shape_of(spec: &Bound<'_, PyAny>) -> PyResult<Shape> {
-    let py = spec.py();
-    let wrong = |problem: &str| {
-        Raise::new("DeclarationError", problem)
-            .expected("an int or a sequence of ints, none of them negative")
-            .found(
-                spec.repr()
-                    .map_or_else(|_| "?".to_owned(), |text| text.to_string()),
-            )
-            .err(py)
-    };
-    let axis = |axis: &Bound<'_, PyAny>| -> PyResult<usize> {
-        // `__index__` takes NumPy's ints and refuses floats; a bool is hardly meant as an extent.
-        let is_bool = axis.is_instance_of::<PyBool>();
-        let extent = if is_bool {
-            None
-        } else {
-            axis.extract::<i128>().ok()
-        };
-        match extent {
-            None => Err(wrong("the extents of a shape are ints")),
-            Some(extent) => usize::try_from(extent).map_err(|_| {
-                wrong(if extent < 0 {
-                    "an extent is negative"
-                } else {
-                    "an extent is larger than any array"
-                })
-            }),
-        }
-    };
-    // What can be walked, but is no sequence of extents.
-    let is_other = spec.is_instance_of::<PyString>()
-        || spec.is_instance_of::<PyBytes>()
-        || spec.is_instance_of::<PyByteArray>()
-        || spec.is_instance_of::<PySet>()
-        || spec.is_instance_of::<PyFrozenSet>()
-        || spec.is_instance_of::<PyDict>();
-    let axes = match spec.try_iter() {
-        Ok(axes) if !is_other => axes,
-        _ if spec.hasattr("__index__")? => return Ok(Shape::from([axis(spec)?])),
-        _ => return Err(wrong("this is not a shape")),
-    };
-    axes.map(|item| axis(&item?))
-        .collect::<PyResult<Vec<usize>>>()
-        .map(Shape::from)
-}
-
 pub(super) fn checked(py: Python<'_>, shape: &Shape, dtype: Dtype) -> PyResult<()> {
     let problem = if shape.len() > shape::MAX_RANK {
         format!("a tensor has at most {} dimensions", shape::MAX_RANK)
@@ -255,10 +169,7 @@ pub(super) fn id_of(id: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     }
     id.extract().map(Some).map_err(|_| {
         Raise::new("DeclarationError", "an id is an unsigned 64-bit number")
-            .found(
-                id.repr()
-                    .map_or_else(|_| "?".to_owned(), |text| text.to_string()),
-            )
+            .found(shown(id))
             .err(id.py())
     })
 }

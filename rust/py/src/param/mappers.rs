@@ -3,8 +3,8 @@
 use lazyparam_core::{Mappers, Shape};
 use pyo3::prelude::*;
 
-use super::declare::shape_of;
 use super::{Param, mapper_step};
+use crate::arguments::shape_of;
 use crate::array::Array;
 use crate::gate::Cx;
 

@@ -4,11 +4,12 @@ use lazyparam_core::Change;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::declare::{checked, shape_of};
+use super::declare::checked;
 use super::{Param, mapper_step};
+use crate::arguments::{path_in, seed_in, shape_of};
 use crate::array::Array;
 use crate::device::device_of;
-use crate::draw::{Draw, path_in, seed_in};
+use crate::draw::Draw;
 use crate::dtype::dtype_of;
 use crate::gate::Cx;
 use crate::pickle::CopyMemo;

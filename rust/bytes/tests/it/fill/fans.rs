@@ -2,7 +2,7 @@
 
 use lazyparam_bytes::Dtype;
 use lazyparam_bytes::fill::{
-    Compat, Distribution, Fans, Init, Layout, Mode, Nonlinearity, Number, Plan, Spread,
+    Arg, Compat, Distribution, Fans, Init, Layout, Mode, Nonlinearity, Number, Plan, Spread,
 };
 
 use super::support::key;
@@ -140,6 +140,35 @@ fn gains_are_those_of_pytorch() {
     );
     assert_eq!(gain("selu", None), 0.75);
     assert!(Nonlinearity::from_name("gelu", None).is_err());
+}
+
+#[test]
+fn a_slope_is_refused_where_it_would_be_ignored() {
+    for name in ["relu", "tanh", "linear", "gelu"] {
+        let error = Nonlinearity::from_name(name, Some(0.2)).unwrap_err();
+        assert!(
+            error
+                .remedy()
+                .unwrap()
+                .contains("nonlinearity=\"leaky_relu\"")
+        );
+    }
+    let word = |name: &str| Arg::Text(name.to_owned());
+    let number = |value| Arg::Number(Number::Float(value));
+    let parts = Nonlinearity::from_parts;
+    assert_eq!(
+        parts(&word("leaky_relu"), &number(0.2)),
+        Ok(Nonlinearity::LeakyRelu(0.2))
+    );
+    assert_eq!(parts(&word("relu"), &Arg::Nothing), Ok(Nonlinearity::Relu));
+    for (name, slope) in [
+        (word("relu"), number(0.2)),
+        (word("leaky_relu"), word("0.2")),
+        (number(1.0), Arg::Nothing),
+        (Arg::Nothing, Arg::Nothing),
+    ] {
+        assert!(parts(&name, &slope).is_err(), "{name:?} {slope:?}");
+    }
 }
 
 #[test]

@@ -100,6 +100,11 @@ fn missing_arguments_have_defaults_and_strangers_are_refused() {
         ("kaiming_normal", vec![("mode", two.clone())]),
         ("kaiming_normal", vec![("groups", word)]),
         ("kaiming_normal", vec![("layout", two)]),
+        ("normal", vec![("std", Arg::Nothing)]),
+        ("dirac", vec![("groups", Arg::Nothing)]),
+        ("lecun_normal", vec![("groups", Arg::Nothing)]),
+        ("variance_scaling", vec![("mode", Arg::Nothing)]),
+        ("variance_scaling", vec![("distribution", Arg::Nothing)]),
     ] {
         assert!(parts(name, &args).is_err(), "{name} {args:?}");
     }
