@@ -26,7 +26,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("_core")])
 def test_docstring_examples_run(name: str) -> None:
-    _skip_without_the_library_of(name.rpartition("._")[2])
+    _skip_without_the_library_of(name.rpartition("._")[2].partition("_")[0])
     failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert failed == 0
 

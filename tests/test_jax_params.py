@@ -208,6 +208,17 @@ def test_the_gradient_lands_on_the_mapped_value(device: lp.Device) -> None:
     assert grads.t.id == p.id
 
 
+@CONTEXT
+def test_leaves_that_record_gradients_are_asked_of_jax_in_vain(device: lp.Device) -> None:
+    """In any context: JAX has none, and the error says what it has."""
+    box = Box(lazy(device=device))
+    for ask in (box.leaves, box.grads, lambda: lp.gradients(jnp.ones(()), box)):
+        with pytest.raises(lp.AutodiffUnsupported, match=r"jax\.grad"):
+            ask()
+    assert not box.t.is_initialized
+    assert Box(lazy(device=device).no_grad()).leaves() == []
+
+
 def test_counting_and_merging_a_lazy_param_leaves_it_lazy() -> None:
     """B23: materialize twice without an adapter: same id, still lazy."""
     p = lp.Param((2, 3), never, device="jax:cpu")

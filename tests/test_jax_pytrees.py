@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lazyparam as lp
 
@@ -359,6 +361,76 @@ def test_parts_that_are_none_of_one_module_are_refused() -> None:
     with pytest.raises(lp.ModuleError, match=r"embed: this parameter is in both parts"):
         lp.combine(trainable, trainable)
     assert lp.combine(frozen, frozen.partition()[0]).scale.requires_grad is False
+
+
+def test_parts_are_copied_and_pickled_with_their_places() -> None:
+    model = Tied()
+    trainable, frozen = model.partition()
+    for copied in (copy.deepcopy, lambda part: pickle.loads(pickle.dumps(part))):
+        one, other = copied(trainable), copied(frozen)
+        assert isinstance(one.scale, lp.Place)
+        assert not one.scale.is_initialized
+        assert other.embed.is_tied_to(other.head)
+        whole = lp.combine(one, other)
+        assert jax.tree.structure(whole) == jax.tree.structure(model)
+        for was, now in zip(jax.tree.leaves(model), jax.tree.leaves(whole), strict=True):
+            np.testing.assert_array_equal(was, now)
+
+
+# Trees of lists, tuples, dicts and modules over a few parameters that are used again and again.
+PARAMS = st.integers(0, 7)
+TREES = st.recursive(
+    PARAMS | st.sampled_from(["constant", 3.5, None]),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+        st.builds(lambda a, b: ("module", a, b), inner, inner),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(TREES)
+def test_any_tree_survives_jax_and_a_partition(tree: Any) -> None:
+    base = [
+        lp.Param(2, ONES, device="jax:cpu", dtype=("float32", "int32")[at == 3], id=at)
+        for at in range(4)
+    ]
+    pool = base + [param.clone().set_requires_grad(bool(at % 2)) for at, param in enumerate(base)]
+
+    def build(tree: Any) -> Any:
+        if isinstance(tree, tuple) and tree and tree[0] == "module":
+            return Bag(one=build(tree[1]), other=build(tree[2]))
+        if isinstance(tree, list | tuple):
+            return type(tree)(build(part) for part in tree)
+        if isinstance(tree, dict):
+            return {key: build(part) for key, part in tree.items()}
+        return pool[tree] if type(tree) is int and tree < 8 else tree
+
+    def look(module: Bag) -> list[Any]:
+        each = list(module.named_parameters(False))
+        ties = [[one.is_tied_to(other) for _, one in each] for _, other in each]
+        return [[(path, p.id, p.requires_grad) for path, p in each], ties]
+
+    module = Bag(root=build(tree))
+    parts = module.partition()
+    whole = lp.combine(*parts)
+    assert look(whole) == look(module)
+    trained = {p.id for _, p in module.named_parameters(False) if p.is_active}
+    assert {p.id for p in parts[0].parameters()} == trained
+    assert not any(p.is_initialized for p in pool)
+    leaves, form = jax.tree.flatten(module)
+    assert look(jax.tree.unflatten(form, leaves)) == look(module)
+    assert len(leaves) == len(list(module.parameters()))
+    assert (
+        jax.tree.structure(whole) == form == jax.tree.structure(jax.tree.map(jnp.negative, module))
+    )
+    assert sum(len(jax.tree.leaves(part)) for part in parts) == len(leaves)
+    again = jax.tree.unflatten(form, [None] * len(leaves))
+    assert jax.tree.leaves(again) == []
+    assert jax.tree.structure(lp.combine(again, jax.tree.unflatten(form, leaves))) == form
 
 
 def test_a_trained_model_is_saved_and_loaded(tmp_path: Path) -> None:

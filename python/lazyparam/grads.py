@@ -118,22 +118,21 @@ def _trained(module: object) -> list[_tree.Leaf]:
     # One of several tied ones may be frozen: then another stands for them.
     wanted = list(_tree.unique(leaf for leaf in _tree.walk(module) if leaf.param.is_active))
     for path, param in wanted:
-        if param.device.is_autodiff:
-            continue
         if not backend_of(param.device).records_gradients:
             raise AutodiffUnsupported(
                 f"arrays on {param.device} do not record gradients",
                 path=path,
                 remedy='Move the module to a device that does, such as "torch:cpu", or freeze() '
-                "what is not to be trained.",
+                "what is not to be trained. On JAX, use jax.grad and Module.partition().",
             )
-        raise DeviceError(
-            "this parameter is read untracked",
-            path=path,
-            expected="an autodiff context",
-            found=f"{param.device} outside of one",
-            remedy="Use the module that module.train() returns.",
-        )
+        if not param.device.is_autodiff:
+            raise DeviceError(
+                "this parameter is read untracked",
+                path=path,
+                expected="an autodiff context",
+                found=f"{param.device} outside of one",
+                remedy="Use the module that module.train() returns.",
+            )
     return wanted
 
 
