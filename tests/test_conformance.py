@@ -19,7 +19,6 @@ from lazyparam.testing import BackendConformance, GradientConformance, MultiDevi
 from lazyparam.testing._tools import DTYPES
 from tests.cupy_on_fake import fake_gpus
 
-
 WIDE = frozenset({"int64", "uint64", "float64", "complex128"})
 
 

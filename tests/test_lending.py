@@ -1,4 +1,4 @@
-"""What parameters lend to other libraries: ``__array__`` and DLPack, detached and safe to write to."""
+"""What parameters lend to other libraries: ``__array__``, DLPack; detached, safe to write to."""
 
 from __future__ import annotations
 
