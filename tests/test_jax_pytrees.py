@@ -536,13 +536,14 @@ def test_bare_parameters_are_trees_as_well() -> None:
 
 def test_gradients_are_found_by_parameter() -> None:
     """B13, pytorch/pytorch#8287: by identity, wherever the parameter is now."""
-    from lazyparam.pytrees import by_id
-
     model = Tied()
     grads = jax.grad(lambda t, f: loss(lp.combine(t, f)))(*model.partition())
-    found = by_id(grads)
+    found = lp.Grads.from_tree(grads)
     assert set(found) == {p.id for p in model.parameters() if p.is_active}
-    assert found[model.to_device("cpu").embed.id] is grads.embed.value
+    assert found[model.to_device("cpu").embed] is grads.embed.value
+    assert found[grads.embed] is found[model.head] is grads.embed.value
+    assert model.scale not in found
+    assert found.get(grads.scale) is None
 
 
 def test_a_class_that_its_author_registered_is_left_as_it_is() -> None:

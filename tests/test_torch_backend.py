@@ -621,7 +621,46 @@ def test_capturing_a_graph_is_found_before_memory_is_taken(monkeypatch: Any) -> 
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     monkeypatch.setattr(of_scope.Scope, "_current_device", lambda self: torch.no_grad())
     before = state()
+    cuda = lp.device("torch:cuda:0")
     with pytest.raises(lp.errors.InitInTransform, match="CUDA graph"):
-        with BACKEND.scope(lp.device("torch:cuda:0")):
+        with BACKEND.scope(cuda):
             raise AssertionError
+    with pytest.raises(lp.errors.InitInTransform, match="CUDA graph"):
+        BACKEND.probe(cuda)
     assert state() == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "ours", "expected"),
+    [
+        ("cuda", True, ["current_stream cuda:1", "stream"]),
+        ("cuda", False, ["device cuda:1"]),
+        ("mps", True, ["device"]),
+        ("mps", False, ["device"]),
+    ],
+)
+def test_the_right_work_is_waited_for_before_a_value_is_published(
+    kind: str, ours: bool, expected: list[str], monkeypatch: Any
+) -> None:
+    """cupy#8068, cuml#8086: ours is on the current stream; a user's may be on any."""
+    said: list[str] = []
+
+    class Stream:
+        def synchronize(self) -> None:
+            said.append("stream")
+
+    class Cuda:
+        def synchronize(self, *place: Any) -> None:
+            said.append(" ".join(["device", *map(str, place)]))
+
+        def current_stream(self, place: Any) -> Stream:
+            said.append(f"current_stream {place}")
+            return Stream()
+
+    class Mps:
+        synchronize = Cuda.synchronize
+
+    modules = {"cuda": Cuda(), "mps": Mps()}
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: modules[kind])
+    of_torch._finish_work_on(torch.device(kind, 1), everywhere=not ours)
+    assert said == expected

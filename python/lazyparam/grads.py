@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, overload
 
-from . import _tree
+from . import _tree, pytrees
 from ._core import Param
 from .devices import backend_of
 from .errors import AutodiffUnsupported, DeviceError, ModuleError
+from .places import Place
 
 __all__ = ["Grads", "gradients", "grads_of", "leaves_of"]
 
@@ -42,14 +43,19 @@ class Grads(Mapping[int, Any]):
     def __init__(self, gradients: Mapping[int, Any]) -> None:
         self._gradients = dict(gradients)
 
-    def __getitem__(self, param: Param[Any] | int) -> Any:
+    @classmethod
+    def from_tree(cls, tree: object) -> Grads:
+        """The gradients in `tree`: a module of them, as ``jax.grad`` gives one."""
+        return _collected(((path, at), value) for path, at, value in pytrees.values_in(tree))
+
+    def __getitem__(self, param: Param[Any] | Place | int) -> Any:
         return self._gradients[_id_of(param)]
 
     @overload
-    def get(self, param: Param[Any] | int, default: None = None) -> Any: ...
+    def get(self, param: Param[Any] | Place | int, default: None = None) -> Any: ...
     @overload
-    def get(self, param: Param[Any] | int, default: Any) -> Any: ...
-    def get(self, param: Param[Any] | int, default: Any = None) -> Any:
+    def get(self, param: Param[Any] | Place | int, default: Any) -> Any: ...
+    def get(self, param: Param[Any] | Place | int, default: Any = None) -> Any:
         """The gradient of a parameter, or `default` if it has none."""
         return self._gradients.get(_id_of(param), default)
 
@@ -67,7 +73,7 @@ class Grads(Mapping[int, Any]):
 
 
 def _id_of(param: object) -> Any:
-    return param.id if isinstance(param, Param) else param
+    return param.id if isinstance(param, Param | Place) else param
 
 
 def gradients(

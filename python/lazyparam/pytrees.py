@@ -19,7 +19,7 @@ from .errors import BackendMissing, ModuleError, RecordError
 from .forms import Form, Leaf, Look, handle_of, is_trained, refilled
 from .places import Content, Place
 
-__all__ = ["abstract", "by_id", "combine", "partition", "refuse_occupied", "register"]
+__all__ = ["abstract", "combine", "partition", "refuse_occupied", "register", "values_in"]
 
 M = TypeVar("M")
 
@@ -155,14 +155,13 @@ def abstract(module: M) -> M:
     return refilled(module, place)
 
 
-def by_id(tree: object) -> dict[int, Any]:
-    """The values in `tree`, a module of gradients, by the identities of its parameters."""
-    found: dict[int, Any] = {}
-    for leaf in Look(tree).leaves:
-        value = _value_of(leaf)
+def values_in(tree: object) -> Iterator[tuple[str, Leaf, Any]]:
+    """Path, parameter or place, and value, where there is one; tied ones once."""
+    look = Look(tree)
+    for path, group in zip(look.paths, look.groups, strict=True):
+        value = _value_of(group[0])
         if value is not None:
-            found.setdefault(leaf.id, value)
-    return found
+            yield path, group[0], value
 
 
 def refuse_occupied(root: object) -> None:

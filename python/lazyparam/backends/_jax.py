@@ -19,7 +19,6 @@ from .. import _host
 from .._core import Device
 from ..errors import AutodiffUnsupported, DeviceError, DeviceUnavailable, InitError
 from . import Backend
-from ._numpy import BACKEND as HOST
 
 ALIGNMENT = 64
 """Bytes. JAX takes memory on the host over without a copy if it begins at a multiple of this."""
@@ -121,7 +120,7 @@ class JaxBackend(Backend):
         # On the host: XLA compiles a program for each shape, wraps ints, and its rounding to
         # narrow dtypes is its own.
         (place,) = x.devices()
-        return self.from_host(HOST.cast(np.asarray(x), dtype), _device_at(place), sole=True)
+        return self.from_host(_host.cast(np.asarray(x), dtype), _device_at(place), sole=True)
 
     def grad(self, x: Any) -> Any:
         raise AutodiffUnsupported(
@@ -133,7 +132,9 @@ class JaxBackend(Backend):
     def copy(self, x: Any) -> Any:
         (place,) = x.devices()
         _insist_on(x.dtype)
-        return _put(x, place, may_alias=False)
+        if place.platform == "cpu":
+            return _put(_aligned_copy(np.asarray(x)), place)
+        return _copied_there(x)
 
 
 @cache
@@ -230,16 +231,22 @@ def _without_mesh() -> AbstractContextManager[Any]:
         return nullcontext()
 
 
-def _put(array: Any, place: jax.Device, may_alias: bool | None = None) -> Any:
+def _put(array: Any, place: jax.Device) -> Any:
     """`array` on `place`, arrived. A concrete array even in a trace."""
     with jax.ensure_compile_time_eval():
-        return jax.device_put(array, place, may_alias=may_alias).block_until_ready()
+        return jax.device_put(array, place).block_until_ready()
+
+
+def _copied_there(x: Any) -> Any:
+    """A copy on the device of `x`. JAX compiles a program for each shape, in tens of ms."""
+    with jax.ensure_compile_time_eval():
+        return jax.numpy.array(x, copy=True).block_until_ready()
 
 
 def _aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy in C order and native bytes where JAX can take it over.
 
-    Given an array of somebody else's JAX might take over that, whatever `may_alias` says, and
+    Given an array of somebody else's JAX might take over that, whatever its `may_alias` is, and
     change with it (jax-ml/jax#37830).
     """
     held = array.dtype.newbyteorder("=")

@@ -16,7 +16,7 @@ import torch
 
 from .. import _host
 from .._core import Device
-from ..errors import DeviceError, DeviceUnavailable, InitError
+from ..errors import DeviceError, DeviceUnavailable, InitError, InitInTransform
 from . import Backend
 from ._torch_scope import Scope, hidden_from_compiler
 
@@ -103,6 +103,8 @@ class TorchBackend(Backend):
             # Nothing tells as surely whether a device can be used.
             with Scope(place):
                 torch.empty(1, dtype=torch.uint8, device=place)
+        except InitInTransform:
+            raise
         except (RuntimeError, AssertionError, AttributeError, NotImplementedError) as error:
             raise DeviceUnavailable(
                 f"torch cannot use {device}",
@@ -117,7 +119,7 @@ class TorchBackend(Backend):
     def publish(self, x: Any, device: Device, sole: bool, ours: bool) -> torch.Tensor:
         value: torch.Tensor = x if ours else _owned(x, sole)
         if value.device.type != "cpu":
-            _finish_work_on(value.device)
+            _finish_work_on(value.device, everywhere=not ours)
         return value
 
     def from_host(self, array: Any, device: Device, sole: bool) -> torch.Tensor:
@@ -227,7 +229,8 @@ def _is_cast_by_numpy(have: torch.dtype, wanted: torch.dtype) -> bool:
     """
     if not wanted.is_floating_point:
         return not wanted.is_complex
-    return wanted.itemsize == 1 or (have == torch.float64 and wanted.itemsize < 4)
+    bits = wanted.itemsize * 8
+    return bool(bits == 8 or (bits < 32 and have == torch.float64))
 
 
 def _refuse_too_wide(name: str, device: Device) -> None:
@@ -372,11 +375,19 @@ def _is_dense(x: torch.Tensor) -> bool:
     return True
 
 
-def _finish_work_on(place: torch.device) -> None:
-    """Wait for what this thread has queued; any other may read its results afterwards."""
+def _finish_work_on(place: torch.device, everywhere: bool) -> None:
+    """Wait for what this thread has queued, so that any other may read its results.
+
+    What we made was queued on the current stream. A function of the user's may have left work
+    `everywhere`: on a stream of its own that is the current one no more.
+    """
     module: Any = torch.get_device_module(place.type)
-    stream = getattr(module, "current_stream", None)
-    (module if stream is None else stream(place)).synchronize()
+    if not hasattr(module, "current_stream"):
+        module.synchronize()
+    elif everywhere:
+        module.synchronize(place)
+    else:
+        module.current_stream(place).synchronize()
 
 
 # ---- the host bridge --------------------------------------------------------------------------
