@@ -177,8 +177,7 @@ def test_a_new_process_gives_the_same_bits() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.thread_unsafe(reason="forks while other threads run")
-# JAX, imported by other tests, warns of every fork.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:os.fork:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")  # of JAX, if it is here
 def test_a_forked_process_gives_the_same_bits() -> None:
     """B56, for an unseeded model too: its keys are decided at the declaration."""
