@@ -31,6 +31,7 @@ class TestNumpy(BackendConformance):
     device = "numpy:cpu"
 
 
+@pytest.mark.thread_unsafe(reason="the fake is one machine for all threads")
 class TestFakeCupy(MultiDeviceConformance):
     """Both devices, in a world in which CuPy is the fake."""
 
@@ -47,6 +48,7 @@ class TestFakeCupy(MultiDeviceConformance):
         (x.view(f"u{x.dtype.itemsize}") if x.dtype.isbuiltin == 2 else x)[...] = 0
 
 
+@pytest.mark.thread_unsafe(reason="what is installed is so for all threads")
 class TestThirdParty(BackendConformance):
     """Found by its entry point, in a package that is installed beside the project."""
 

@@ -145,7 +145,8 @@ def test_a_fault_is_found(
         "_loaded",
         lambda name, load=devices._loaded: faulty() if name == "grid" else load(name),
     )
-    with pytest.raises((AssertionError, pytest.fail.Exception, Exception)):
+    # Whatever it fails with: on a sound backend it has just passed.
+    with pytest.raises((Exception, pytest.fail.Exception)):
         getattr(suite, test)()
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 from weakref import getweakrefcount
 
@@ -23,6 +24,10 @@ from . import Backend
 
 # Type checkers need no CuPy.
 cupy: Any = import_module("cupy")
+
+# What is counted of an attribute that only its holder has; how arguments count is Python's affair.
+_HOLDER = SimpleNamespace(held=object())
+_ONE_HOLDER = sys.getrefcount(_HOLDER.held)
 
 _HAS_BFLOAT16 = int(cupy.__version__.partition(".")[0]) >= 14
 
@@ -198,9 +203,8 @@ def _has_memory_alone(x: Any) -> bool:
         type(x) is cupy.ndarray
         and x.base is None
         and isinstance(x.data.mem, its_own)
-        # One reference is its holder's, one is the argument.
-        and sys.getrefcount(x.data) == 2
-        and sys.getrefcount(x.data.mem) == 2
+        and sys.getrefcount(x.data) == _ONE_HOLDER
+        and sys.getrefcount(x.data.mem) == _ONE_HOLDER
         and not getweakrefcount(x)
     )
 

@@ -223,6 +223,25 @@ class GradientConformance(BackendConformance):
         assert (self.differentiate(p) == 3).all()
         assert source.grad() is None
 
+    def test_gradients_are_found_by_parameter_and_leave_no_trace(self) -> None:
+        """By id, so a module that was made from this one finds them too; frozen ones are absent."""
+        frozen = self.lazy(device=self.tracking, requires_grad=False)
+        model = Dense(self.lazy(device=self.tracking), lp.Param(2, self.ones, device=self.tracking))
+        loss = (model(self.array(np.ones((1, 3), np.float32))) + frozen.val().sum()).sum()
+        found = lp.gradients(loss, model)
+        assert (self.host(found[model.weight]) == 1).all()
+        assert (self.host(found[model.clone().bias]) == 1).all()
+        assert found.get(frozen) is None
+        assert len(model.grads()) == 0
+
+    def test_an_optimiser_gets_the_leaves_of_what_is_to_be_trained(self) -> None:
+        """Each once, the values themselves: a step is seen by the module."""
+        weight = self.lazy(device=self.tracking)
+        frozen = self.lazy(device=self.tracking, requires_grad=False)
+        (leaf,) = Dense(weight, frozen).leaves()
+        assert leaf is weight.val()
+        assert Dense(weight, weight.clone()).leaves()[1:] == []
+
     def test_asking_for_a_gradient_initialises_nothing(self) -> None:
         p = self.lazy(device=self.tracking)
         assert p.grad() is None

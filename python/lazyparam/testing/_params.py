@@ -18,7 +18,19 @@ import pytest
 import lazyparam as lp
 
 from ._base import KINDS, Conformance
-from ._tools import LAYOUTS, Boom, Box, Counting, Held, Mixed, bits, never, race, sample
+from ._tools import (
+    LAYOUTS,
+    Boom,
+    Box,
+    Counting,
+    Held,
+    Mixed,
+    bits,
+    never,
+    new_file_in,
+    race,
+    sample,
+)
 
 SLOW = 0.006  # seconds, longer than the interpreter's own switch interval
 THREADS = 8
@@ -584,7 +596,7 @@ class ParamRows(Conformance):
     ) -> None:
         """B54: lazily, onto the device, and writing to a value never reaches the file."""
         host = sample(storable)
-        path = tmp_path / "model.safetensors"
+        path = new_file_in(tmp_path)
         Box(lp.Param.from_tensor(self.array(host))).save_file(path)
         written = path.read_bytes()
         target = Box(lp.Param(host.shape, never, dtype=storable, device=self.place))
@@ -607,7 +619,7 @@ class ParamRows(Conformance):
     def test_threads_that_load_one_file_get_right_models(self, tmp_path: Path) -> None:
         """B57: at once, and a bystander that declares and reads others is unaffected."""
         host = sample("float32", (64, 64))
-        path = tmp_path / "model.safetensors"
+        path = new_file_in(tmp_path)
         Box(lp.Param.from_tensor(host)).save_file(path)
 
         def load() -> tuple[str, tuple[int, ...], bytes]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import ml_dtypes as _ml_dtypes  # noqa: F401  # said here, once, that the tests need it
@@ -158,6 +160,11 @@ def race(work: Sequence[Callable[[], T]], seconds: float = 60.0) -> list[T | Bas
         sys.setswitchinterval(interval)
     assert not any(thread.is_alive() for thread in threads), "a thread hangs"
     return outcomes
+
+
+def new_file_in(folder: Path) -> Path:
+    """A path in a folder of its own: threads that run one test together share `folder`."""
+    return Path(tempfile.mkdtemp(dir=folder)) / "model.safetensors"
 
 
 class Box(lp.Module):
