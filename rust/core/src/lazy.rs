@@ -40,8 +40,8 @@ pub enum Recipe<V: Value> {
 impl<V: Value> Recipe<V> {
     /// Whether the values are the same wherever this is carried out: a draw, a read, or moves of
     /// one, or of what is there already.
-    fn is_placeless(self: &Arc<Self>) -> bool {
-        let mut recipe = self.clone();
+    fn is_placeless(recipe: &Arc<Self>) -> bool {
+        let mut recipe = recipe.clone();
         loop {
             let below = match &*recipe {
                 Self::Origin(Origin::Draw(_) | Origin::Read(_)) => return true,
@@ -228,7 +228,7 @@ impl<V: Value> Lazy<V> {
         // before looking for the recipe: who publishes drops that first, and its reference then.
         let unshared = Arc::strong_count(source) == 1;
         if let Some(recipe) = source.recipe() {
-            let mut roams = || *placeless.get_or_insert_with(|| recipe.is_placeless());
+            let mut roams = || *placeless.get_or_insert_with(|| Recipe::is_placeless(&recipe));
             if unshared || (*device != source.plan.device && roams()) {
                 return Ok(Source::Here(recipe));
             }
