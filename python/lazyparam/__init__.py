@@ -33,9 +33,11 @@ from .module import Module
 from .places import Place
 from .plans import LoadPlan
 from .pytrees import combine
+from .reparam import AdaptedParam, Reparameterization, activate, active_adapters
 from .visitors import ModuleMapper, ModuleVisitor
 
 __all__ = [
+    "AdaptedParam",
     "AlreadySetError",
     "AutodiffUnsupported",
     "BackendMissing",
@@ -67,11 +69,14 @@ __all__ = [
     "Place",
     "Plan",
     "RecordError",
+    "Reparameterization",
     "ShapeMismatch",
     "Summary",
     "UnexpectedKeys",
     "UnsetError",
     "__version__",
+    "activate",
+    "active_adapters",
     "combine",
     "device",
     "gradients",

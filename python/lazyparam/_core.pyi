@@ -9,6 +9,7 @@ import numpy as np
 from typing_extensions import TypeVar, disjoint_base
 
 from .drafts import Draft
+from .reparam import AdaptedParam, Reparameterization
 
 _ArrayT = TypeVar("_ArrayT", default=np.ndarray[Any, Any])
 _OtherT = TypeVar("_OtherT", default=np.ndarray[Any, Any])
@@ -241,6 +242,9 @@ class Param(Generic[_ArrayT]):
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
     # Verbs: each returns a new parameter.
+    def with_reparameterization(
+        self, reparameterization: Reparameterization, name: str | None = None
+    ) -> AdaptedParam: ...
     def map(
         self,
         f: Callable[[_ArrayT], _ArrayT],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ._core import Param
@@ -21,6 +21,25 @@ T = TypeVar("T")
 
 class Branch:
     """Base class of modules; here so that trees can be walked without knowing modules."""
+
+    def _children(self) -> Iterator[tuple[str, object]]:
+        """The names and values of what it holds, in order."""
+        return _attributes(self)
+
+    def _replaced(self, parts: Sequence[tuple[str, object, object]]) -> object:
+        """A copy in which the parts, given as name, old and new value, are the new ones."""
+        new = _copy_branch(self)
+        for name, was, now in parts:
+            if was is not now:
+                object.__setattr__(new, name, now)
+        return new
+
+
+class Compound(Branch):
+    """A branch that stands in a tree where a parameter could, and reads as one.
+
+    A part that is called "" has the path of the whole.
+    """
 
 
 class Leaf(NamedTuple):
@@ -54,7 +73,7 @@ def is_container(node: object) -> bool:
 def children(node: object) -> Iterator[tuple[str, object]]:
     """The names and values that the container `node` holds, in order."""
     if isinstance(node, Branch):
-        yield from _attributes(node)
+        yield from node._children()
     elif isinstance(node, dict):
         for key, value in node.items():
             yield str(key), value
@@ -125,10 +144,11 @@ def parts(root: object) -> dict[str, tuple[str | int, ...]]:
     def descend(node: object, path: str, above: tuple[str | int, ...]) -> None:
         for key, (name, child) in zip(_keys(node), children(node), strict=True):
             here = join(path, name)
+            keys = (*above, key) if name or not isinstance(node, Compound) else above
             if isinstance(child, Param):
-                found[here] = (*above, key)
+                found[here] = keys
             elif is_container(child):
-                descend(child, here, (*above, key))
+                descend(child, here, keys)
 
     walk(root)
     descend(root, "", ())
@@ -165,23 +185,40 @@ def name_params(root: object) -> None:
 
 
 def rebuild(
-    root: T, change: Callable[[str, Param[Any]], Param[Any]], watcher: Watcher | None = None
+    root: T,
+    change: Callable[[str, Param[Any]], Param[Any]],
+    watcher: Watcher | None = None,
+    path: str = "",
 ) -> T:
     """`root` with every parameter changed; `root` itself stays as it is.
 
     What is shared stays shared: a container in two places becomes one new container, and tied
-    parameters are changed once and stay tied.
+    parameters are changed once and stay tied. `path` is that of `root`.
 
     Raises:
         ModuleError: as :func:`walk`; or if `change` returns something else than a Param.
     """
     walk(root)
-    return _Rebuilding(change, watcher or Watcher()).container("", root)  # type: ignore[return-value]
+    return _Rebuilding(change, watcher or Watcher()).container(path, root)  # type: ignore[return-value]
+
+
+def substitute(root: T, change: Callable[[str, Any], object]) -> T:
+    """`root` with what `change` makes of everything that stands for one parameter: Params and
+    compounds, which are not looked into. Each object is changed once.
+
+    Raises:
+        ModuleError: as :func:`walk`.
+    """
+    walk(root)
+    substituting = _Substituting(change)
+    if isinstance(root, Param | Compound):
+        return substituting.node("", "", root)  # type: ignore[return-value]
+    return substituting.container("", root)  # type: ignore[return-value]
 
 
 def join(path: str, name: str) -> str:
     """The path of `name` under `path`."""
-    return f"{path}.{name}" if path else name
+    return f"{path}.{name}" if path and name else path or name
 
 
 def _descend(
@@ -278,13 +315,31 @@ class _Rebuilding:
         return made
 
 
+class _Substituting(_Rebuilding):
+    """A rebuild in which anything may come in the place of a parameter."""
+
+    def __init__(self, change: Callable[[str, Any], object]) -> None:
+        super().__init__(lambda _, param: param, Watcher())
+        self._substitute = change
+        self._made: dict[int, tuple[object, object]] = {}
+
+    def node(self, name: str, path: str, node: object) -> object:
+        if not isinstance(node, Param | Compound):
+            return super().node(name, path, node)
+        if id(node) not in self._made:
+            self._made[id(node)] = (node, self._substitute(path, node))
+        return self._made[id(node)][1]
+
+
 def _replace(old: Any, parts: list[tuple[str, object, object]]) -> object:
     """A copy of the container `old` with the parts that changed."""
+    if isinstance(old, Branch):
+        return old._replaced(parts)
     values = [now for _, _, now in parts]
     if isinstance(old, tuple):
         make = getattr(old, "_make", None)  # a named tuple
         return make(values) if make is not None else type(old)(values)
-    new: Any = copy.copy(old) if not isinstance(old, Branch) else _copy_branch(old)
+    new: Any = copy.copy(old)
     if isinstance(old, dict):
         for key, value in zip(old, values, strict=True):
             new[key] = value

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
-from . import _core, _tree, display, grads, plans, pytrees, records
+from . import _core, _tree, display, grads, plans, pytrees, records, reparam
 from ._core import Device, Param
 from ._progress import Progress, reporting
 from .errors import ModuleError
@@ -166,7 +166,7 @@ class Module(_tree.Branch, metaclass=_Named):
 
         It brings nothing into being; :meth:`initialize` does.
         """
-        return _tree.rebuild(self, lambda _, param: param.materialize())
+        return reparam.materialize(self)
 
     def set_requires_grad(self, requires_grad: bool) -> Self:
         """The module with another wish to train, for all parameters."""

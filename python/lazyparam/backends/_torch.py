@@ -168,6 +168,9 @@ class TorchBackend(Backend):
         with Scope(x.device):
             return _plain(x).clone()
 
+    def version(self, x: Any) -> int:
+        return int(x._version)
+
     # ---- gradients ----------------------------------------------------------------------------
 
     def detach(self, x: Any) -> torch.Tensor:

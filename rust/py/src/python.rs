@@ -44,6 +44,8 @@ pub(crate) static DEVICE_NAMED_BY: Global = Global::new("lazyparam.devices", "de
 pub(crate) static HOST_DLPACK: Global = Global::new("lazyparam._host", "dlpack");
 /// `drafts.Draft(param)`
 pub(crate) static DRAFT: Global = Global::new("lazyparam.drafts", "Draft");
+/// `reparam.attach(param, reparameterization, name)`
+pub(crate) static ATTACH: Global = Global::new("lazyparam.reparam", "attach");
 /// `errors.locate(error, path)`
 pub(crate) static LOCATE: Global = Global::new("lazyparam.errors", "locate");
 /// `_host.numbers(data, dtype)`

@@ -13,6 +13,7 @@ use crate::draw::Draw;
 use crate::dtype::dtype_of;
 use crate::gate::Cx;
 use crate::pickle::CopyMemo;
+use crate::python;
 
 #[pymethods]
 impl Param {
@@ -104,6 +105,26 @@ impl Param {
             self.try_with(py, |_| self.core.redrawn(states, Cx::new(py), redraw))
         })?;
         Ok(self.next(core))
+    }
+
+    /// The parameter with a reparameterisation attached, which its value goes through when read:
+    /// an :class:`AdaptedParam`. This one stays as it is.
+    ///
+    /// Args:
+    ///     reparameterization: a ``Reparameterization``.
+    ///     name: what it is called in paths; its ``NAME`` if not given.
+    ///
+    /// Raises:
+    ///     ModuleError: if it is no reparameterisation, or the name cannot be part of a path.
+    #[pyo3(signature = (reparameterization, name = None))]
+    fn with_reparameterization<'py>(
+        slf: &Bound<'py, Self>,
+        reparameterization: &Bound<'py, PyAny>,
+        name: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        python::ATTACH
+            .get(slf.py())?
+            .call1((slf, reparameterization, name))
     }
 
     /// The parameter with what is attached to it folded in; here nothing is, so a clone.

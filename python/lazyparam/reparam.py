@@ -1,0 +1,557 @@
+"""Reparameterisations: what a stored value goes through on its way to whoever reads it.
+
+A *reparameterisation* is a branch of the tree with parameters of its own, such as the two factors of
+a LoRA adapter. Attached to a parameter it makes an :class:`AdaptedParam`, which stands where the
+parameter stood and reads as one: ``base()`` is what is stored, ``val()`` the effective value. (Burn's
+``Reparameterization``; torch calls it a parametrisation.)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import chain, count
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
+
+from . import _tree
+from ._core import Device, Param
+from .devices import backend_holding, backend_of
+from .drafts import Draft
+from .errors import InitError, ModuleError
+from .places import Place
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "AdaptedParam",
+    "Reparameterization",
+    "activate",
+    "active_adapters",
+    "attach",
+    "materialize",
+]
+
+M = TypeVar("M")
+R = TypeVar("R", bound="Reparameterization")
+
+
+class Reparameterization(_tree.Branch, ABC):
+    """A function from the stored value to the effective one, with parameters of its own.
+
+    Derive a class, keep parameters in attributes as a module does, and say what they do in `apply`.
+    Verbs of modules and of the adapted parameter reach the parameters; paths lead to them by way of
+    the adapter's name: ``"weight.scaled.factor"``.
+
+    >>> import lazyparam as lp
+    >>> class Scaled(lp.Reparameterization):
+    ...     NAME = "scaled"
+    ...     def __init__(self, rows):
+    ...         self.factor = lp.Param((rows, 1), lp.init.constant(3))
+    ...     def apply(self, base):
+    ...         return base * self.factor.value
+    >>> p = lp.Param((2, 2), lp.init.eye()).with_reparameterization(Scaled(2))
+    >>> p.value
+    array([[3., 0.],
+           [0., 3.]], dtype=float32)
+    >>> p.base().tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+
+    NAME: ClassVar[str]
+    """What it is called in paths, unless it is attached by another name."""
+
+    is_permanent: ClassVar[bool] = False
+    """Whether it applies whatever adapters are chosen."""
+
+    @abstractmethod
+    def apply(self, base: Any) -> Any:
+        """The effective value for the stored value `base`, of the same shape and dtype.
+
+        Pure: it is called as often as need be, from any thread.
+        """
+
+
+class Mapped(Reparameterization):
+    """A function of the user's, applied to the effective value: ``init_mapper`` of what is adapted."""
+
+    NAME = "mapped"
+    is_permanent = True
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def apply(self, base: Any) -> Any:
+        return self.function(base)
+
+
+_chosen: ContextVar[tuple[str, ...] | None] = ContextVar("lazyparam.active_adapters", default=None)
+
+
+@contextmanager
+def active_adapters(*names: str) -> Iterator[None]:
+    """Within the block, parameters are read through their adapters of these names and no others.
+
+    Without names: as if nothing were attached. The choice is that of the current context (PEP 567):
+    other threads and tasks do not see it. A parameter without such an adapter is read as its base.
+
+    >>> import lazyparam as lp
+    >>> p = lp.Param(2, lp.init.ones()).init_mapper(lambda x: x + 1)
+    >>> with lp.active_adapters():
+    ...     p.value.tolist()
+    [2.0, 2.0]
+    """
+    for name in names:
+        _check_name(name)
+    token = _chosen.set(names)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def _of_base(name: str, doc: str) -> Any:
+    """A property that the base answers."""
+    return property(lambda self: getattr(self._base, name), doc=doc)
+
+
+class AdaptedParam(_tree.Compound):
+    """A parameter with reparameterisations attached; reads as a parameter does.
+
+    Made by ``Param.with_reparameterization``. Immutable: every verb returns a new one and keeps what
+    is attached; only :meth:`without_reparameterization` and :meth:`materialize` take it off.
+
+    Args:
+        base: the parameter.
+        adapters: what is attached, by name, in the order in which it applies.
+        active: the names of those that apply unless a call or a context chooses; None is all.
+    """
+
+    def __init__(
+        self,
+        base: Any,
+        adapters: Mapping[str, Reparameterization],
+        active: tuple[str, ...] | None = None,
+    ) -> None:
+        self._base = base
+        self._adapters = dict(adapters)
+        self._active = active
+        # (key, value) of the effective value made last; replaced as a whole.
+        self._effective: tuple[object, Any] | None = None
+
+    # ---- as a branch of the tree --------------------------------------------------------------
+
+    def _children(self) -> Iterator[tuple[str, object]]:
+        yield "", self._base
+        yield from self._adapters.items()
+
+    def _replaced(self, parts: Sequence[tuple[str, object, object]]) -> Self:
+        (_, _, base), *adapters = parts
+        return type(self)(base, {name: now for name, _, now in adapters}, self._active)  # type: ignore[misc]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_effective": None}
+
+    # ---- what is free to ask --------------------------------------------------------------------
+
+    id = _of_base("id", "Identity: that of the base.")
+    shape = _of_base("shape", "Extents, in elements.")
+    stored_shape = _of_base("stored_shape", "The shape of the base in files.")
+    ndim = _of_base("ndim", "Number of dimensions.")
+    size = _of_base("size", "Number of elements of the base.")
+    dtype = _of_base("dtype", "Name of the base's element type.")
+    kind = _of_base("kind", "What the base's elements are.")
+    device = _of_base("device", "Where the base is, or will be.")
+    nbytes = _of_base("nbytes", "Bytes that the base takes in memory, or will take.")
+    is_initialized = _of_base("is_initialized", "Whether the base is in being.")
+    requires_grad = _of_base("requires_grad", "The wish to train the base.")
+    is_active = _of_base("is_active", "The wish, for elements that can train.")
+    path = _of_base("path", "The dotted path by which a module last reached it, or None.")
+    state = _of_base("state", "How the base will come into being, or ``ready``.")
+
+    @property
+    def reparameterizations(self) -> Mapping[str, Reparameterization]:
+        """What is attached, by name, in the order in which it applies."""
+        return MappingProxyType(self._adapters)
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The names of those that apply unless a call or a context chooses."""
+        return tuple(self._adapters) if self._active is None else self._active
+
+    @overload
+    def reparameterization(self, which: str) -> Reparameterization | None: ...
+    @overload
+    def reparameterization(self, which: type[R]) -> R | None: ...
+    def reparameterization(self, which: str | type[Any]) -> Any:
+        """The one attached by the name `which`, or the first of the type `which`, or None."""
+        if isinstance(which, str):
+            return self._adapters.get(which)
+        return next((node for node in self._adapters.values() if isinstance(node, which)), None)
+
+    def is_tied_to(self, other: Any) -> bool:
+        """Whether the bases share their one coming-into-being."""
+        return bool(self._base.is_tied_to(other._base if isinstance(other, AdaptedParam) else other))
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    def val(
+        self, timeout: float | None = None, *, adapters: str | Sequence[str] | None = None
+    ) -> Any:
+        """The effective value: the stored one, taken through the active adapters in their order.
+
+        Kept until something that it was made of changes, unless gradients are recorded; see
+        :meth:`release`.
+
+        Args:
+            timeout: seconds to wait for another thread that makes the base.
+            adapters: names, for this call: it goes before the context's choice and `active`.
+
+        Raises:
+            ModuleError: if `adapters` names one that is not attached.
+            InitError: if an adapter gives another shape or dtype.
+            BaseException: what an initialiser or an adapter raises, with a note naming it.
+        """
+        names = self._names(adapters)
+        base = self._base.val(timeout)
+        if not names:
+            return base
+        key = self._key(names, base)
+        kept = self._effective
+        if key is not None and kept is not None and kept[0] == key:
+            return kept[1]
+        value = base
+        for name in names:
+            value = self._applied(name, value)
+        if key is not None:
+            self._effective = (key, value)
+        return value
+
+    @property
+    def value(self) -> Any:
+        """The effective value, as an attribute; see :meth:`val`."""
+        return self.val()
+
+    def base(self, timeout: float | None = None) -> Any:
+        """The stored value, without what is attached."""
+        return self._base.val(timeout)
+
+    def into_value(self) -> Any:
+        """As :meth:`base`."""
+        return self.base()
+
+    def release(self) -> None:
+        """Let go of the effective value that is kept; it is made again when needed."""
+        self._effective = None
+
+    def grad(self) -> Any:
+        """The gradient that the base has by now, or None; see ``Param.grad``."""
+        return self._base.grad()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        from . import _host
+
+        value = self.val()
+        backend = backend_holding(value)
+        host = backend.to_host(backend.detach(value))
+        return _host.export(host, dtype, copy)
+
+    def writable(self) -> Draft:
+        """A draft of another base; see ``Param.writable``."""
+        return self._base.writable()  # type: ignore[no-any-return]
+
+    # ---- verbs ----------------------------------------------------------------------------------
+
+    def with_reparameterization(
+        self, reparameterization: Reparameterization, name: str | None = None
+    ) -> AdaptedParam:
+        """The parameter with one more attached, which applies after the others.
+
+        Raises:
+            ModuleError: if it is no reparameterisation, or the name is taken or no name.
+        """
+        name = _name_for(reparameterization, name)
+        if name in self._adapters:
+            raise ModuleError(
+                f"something is attached by the name {name!r} already",
+                path=self.path,
+                expected=f"another name than {', '.join(map(repr, self._adapters))}",
+                remedy="Attach it by another name (name=...), or take the other one off first.",
+            )
+        active = None if self._active is None else (*self._active, name)
+        adapters = {**self._adapters, name: reparameterization}
+        # Permanent ones were put last of what there was then; they keep their place.
+        return AdaptedParam(self._base, adapters, active)
+
+    def without_reparameterization(self, *names: str) -> Any:
+        """The parameter without those of these names, or without all: then the plain parameter.
+
+        Raises:
+            ModuleError: if one of `names` is not attached.
+        """
+        self._insist(names)
+        dropped = names or tuple(self._adapters)
+        kept = {name: node for name, node in self._adapters.items() if name not in dropped}
+        if not kept:
+            return self._base
+        active = None if self._active is None else tuple(n for n in self._active if n in kept)
+        return AdaptedParam(self._base, kept, active)
+
+    def with_active(self, *names: str) -> AdaptedParam:
+        """The parameter with another choice of what applies by default; shares everything else.
+
+        Raises:
+            ModuleError: if one of `names` is not attached.
+        """
+        self._insist(names)
+        return AdaptedParam(self._base, self._adapters, names)
+
+    def map(self, f: Callable[[Any], Any]) -> AdaptedParam:
+        """The parameter whose base is ``f`` of this one's; shape and dtype stay. Lazy stays lazy."""
+        return self._over(self._base.map(f))
+
+    def init_mapper(self, f: Callable[[Any], Any]) -> AdaptedParam:
+        """The parameter whose effective value is ``f`` of this one's, whatever is active.
+
+        The base gets a state of its own, as any transformed parameter; a lazy one stays lazy.
+        """
+        names = chain([Mapped.NAME], (f"{Mapped.NAME}_{number}" for number in count(2)))
+        free = next(name for name in names if name not in self._adapters)
+        forked = self._over(self._base.fork(self.device))
+        return forked.with_reparameterization(Mapped(f), free)
+
+    def load_mapper(self, f: Callable[[Any], Any], stored_shape: Any = None) -> AdaptedParam:
+        """As ``Param.load_mapper``, for the base."""
+        return self._over(self._base.load_mapper(f, stored_shape))
+
+    def save_mapper(self, f: Callable[[Any], Any], stored_shape: Any = None) -> AdaptedParam:
+        """As ``Param.save_mapper``, for the base."""
+        return self._over(self._base.save_mapper(f, stored_shape))
+
+    def set_requires_grad(self, requires_grad: bool) -> AdaptedParam:
+        """The parameter with another wish to train its base; the adapters keep theirs."""
+        return self._over(self._base.set_requires_grad(requires_grad))
+
+    def no_grad(self) -> AdaptedParam:
+        """``set_requires_grad(False)``."""
+        return self.set_requires_grad(False)
+
+    def to_device(self, device: str | Device | object) -> Self:
+        """The parameter on `device`, with what is attached. Lazy stays lazy."""
+        return self._each(lambda param: param.to_device(device))
+
+    def fork(self, device: str | Device | object) -> Self:
+        """As :meth:`to_device`, and always with states of their own."""
+        return self._each(lambda param: param.fork(device))
+
+    def valid(self) -> Self:
+        """The parameter for validation: everything is read untracked; nothing is applied now."""
+        return self._each(lambda param: param.valid())
+
+    def train(self) -> Self:
+        """The parameter for training: undoes :meth:`valid`."""
+        return self._each(lambda param: param.train())
+
+    def clone(self, independent: bool = False) -> Self:
+        """Another handle; see ``Param.clone``."""
+        return self._each(lambda param: param.clone(independent=independent))
+
+    def materialize(self) -> Param[Any]:
+        """The plain parameter whose stored value is the effective one of the active adapters.
+
+        Burn's ``materialize``; others call it merging. Identity, wish, mappers and dtype are the
+        base's, and it is lazy if the base is. Low precision is computed in float32 and rounded
+        once. What was attached keeps its values and gets no gradients of the result.
+        """
+        base, names = self._base, self._names(None)
+        dense = getattr(base, "dense", None)
+        if dense is not None:
+            base = dense()
+        if not names:
+            return base.materialize()  # type: ignore[no-any-return]
+        untracked = [
+            _tree.rebuild(self._adapters[name], lambda _, param: param.valid()) for name in names
+        ]
+        return base.map(Fold(tuple(untracked)))  # type: ignore[no-any-return]
+
+    def transform_for_load(self, tensor: Any, id: int | None = None, dtype: Any = None) -> Self:
+        """As ``Param.transform_for_load``, for the base; what is attached stays."""
+        return self._over(self._base.transform_for_load(tensor, id, dtype))  # type: ignore[return-value]
+
+    def transform_for_save(self) -> Any:
+        """As ``Param.transform_for_save``: the base, without what is attached."""
+        return self._base.transform_for_save()
+
+    def consume(self) -> Any:
+        """Refused: it could give the base only, and what is attached would be lost.
+
+        Raises:
+            ModuleError: always.
+        """
+        raise ModuleError(
+            "consume() would lose what is attached",
+            path=self.path,
+            found=", ".join(self._adapters),
+            remedy="Call without_reparameterization() or materialize() first.",
+        )
+
+    def __copy__(self) -> Self:
+        return self.clone()
+
+    def __repr__(self) -> str:
+        attached = ", ".join(
+            name if name in self.active or node.is_permanent else f"{name} (not active)"
+            for name, node in self._adapters.items()
+        )
+        return f"AdaptedParam({self._base!r}, {attached})"
+
+    # ---- within ---------------------------------------------------------------------------------
+
+    def _over(self, base: Any) -> AdaptedParam:
+        return AdaptedParam(base, self._adapters, self._active)
+
+    def _each(self, change: Callable[[Param[Any]], Param[Any]]) -> Self:
+        return _tree.rebuild(self, lambda _, param: change(param), path=self.path or "")
+
+    def _insist(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name not in self._adapters:
+                raise ModuleError(
+                    f"nothing is attached by the name {name!r}",
+                    path=self.path,
+                    expected=f"one of {', '.join(map(repr, self._adapters))}",
+                    found=repr(name),
+                )
+
+    def _names(self, adapters: str | Sequence[str] | None) -> list[str]:
+        """Which adapters apply, in their order."""
+        if adapters is not None:
+            chosen = (adapters,) if isinstance(adapters, str) else tuple(adapters)
+            self._insist(chosen)
+        else:
+            of_context = _chosen.get()
+            chosen = self.active if of_context is None else of_context
+        return [
+            name for name, node in self._adapters.items() if node.is_permanent or name in chosen
+        ]
+
+    def _applied(self, name: str, value: Any) -> Any:
+        try:
+            effective = self._adapters[name].apply(value)
+        except Exception as error:
+            error.add_note(f"while applying {self._title(name)}")
+            raise
+        before, after = tuple(value.shape), tuple(effective.shape)
+        if before != after or value.dtype != effective.dtype:
+            raise InitError(
+                "a reparameterisation keeps shape and dtype",
+                path=self._title(name),
+                expected=f"{value.dtype} of shape {before}",
+                found=f"{effective.dtype} of shape {after}",
+            )
+        return effective
+
+    def _title(self, name: str) -> str:
+        return _tree.join(self.path or "", name)
+
+    def _key(self, names: Sequence[str], base: Any) -> object:
+        """What an effective value depends on, or None if it is not to be kept."""
+        versions: list[object] = [tuple(names)]
+        leaves = [self._base]
+        for name in names:
+            node = self._adapters[name]
+            leaves += (leaf.param for leaf in _tree.walk(node))
+            if any(isinstance(child, Place) for _, child in _tree.children(node)):
+                return None
+        for leaf in leaves:
+            if not isinstance(leaf, Param):
+                return None
+            backend = backend_of(leaf.device)
+            if backend.records_gradients and leaf.is_active and leaf.device.is_autodiff:
+                return None
+            version = backend.version(base if leaf is self._base else leaf.val())
+            if version is None:
+                return None
+            versions.append(version)
+        return tuple(versions)
+
+
+class Fold:
+    """The step that folds reparameterisations into a value; picklable if they are."""
+
+    def __init__(self, nodes: tuple[Reparameterization, ...]) -> None:
+        self.nodes = nodes
+
+    def __call__(self, base: Any) -> Any:
+        backend = backend_holding(base)
+        _, dtype = backend.meta(base)
+        low = dtype in ("float16", "bfloat16") or dtype.startswith("float8")
+        value = backend.cast(base, "float32") if low else base
+        for node in self.nodes:
+            value = node.apply(value)
+        value = backend.detach(value)
+        return backend.cast(value, dtype) if backend.meta(value)[1] != dtype else value
+
+
+def attach(
+    param: Param[Any], reparameterization: Reparameterization, name: str | None
+) -> AdaptedParam:
+    """What ``Param.with_reparameterization`` gives."""
+    return AdaptedParam(param, {_name_for(reparameterization, name): reparameterization})
+
+
+def _name_for(reparameterization: object, name: str | None) -> str:
+    if not isinstance(reparameterization, Reparameterization):
+        raise ModuleError(
+            "this is no reparameterisation",
+            expected="an object of a class derived from lazyparam.Reparameterization",
+            found=type(reparameterization).__name__,
+        )
+    name = getattr(reparameterization, "NAME", None) if name is None else name
+    return _check_name(name)
+
+
+def _check_name(name: object) -> str:
+    if isinstance(name, str) and name and "." not in name and name.isprintable():
+        return name
+    raise ModuleError(
+        "a reparameterisation goes by a name that can be part of a path",
+        expected="a text without dots",
+        found=repr(name),
+        remedy="Set NAME in its class, or attach it with name=...",
+    )
+
+
+# ---- over whole modules --------------------------------------------------------------------------
+
+
+def materialize(module: M) -> M:
+    """`module` with what is attached to its parameters folded in."""
+    return _tree.substitute(module, lambda _, param: param.materialize())
+
+
+def activate(module: M, *names: str) -> M:
+    """`module`, its adapted parameters read through their adapters of these names by default.
+
+    The new module shares all parameters with this one. Without names: as if nothing were attached.
+
+    Raises:
+        ModuleError: if no parameter has an adapter of one of these names.
+    """
+    found: set[str] = set()
+
+    def change(_: str, param: Any) -> Any:
+        if not isinstance(param, AdaptedParam):
+            return param
+        held = [name for name in names if name in param.reparameterizations]
+        found.update(held)
+        return param.with_active(*held)
+
+    changed = _tree.substitute(module, change)
+    for name in names:
+        if name not in found:
+            raise ModuleError(f"no parameter has an adapter {name!r}")
+    return changed
