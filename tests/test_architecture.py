@@ -22,6 +22,7 @@ FLOORS = [
     {"sources", "forms"},
     {"pytrees"},
     {"visitors", "display", "drafts", "records", "grads"},
+    {"standins"},
     {"reparam"},
     {"plans"},
     {"module"},

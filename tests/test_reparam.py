@@ -334,7 +334,7 @@ def test_what_is_attached_is_taken_off_by_name_or_all_at_once() -> None:
         p.without_reparameterization("nine")
 
 
-# ---- keeping effective values ---------------------------------------------------------------------
+# ---- keeping effective values -------------------------------------------------------------------
 
 
 def test_an_effective_value_is_made_once_and_may_be_released() -> None:
@@ -357,7 +357,7 @@ def test_the_kept_value_is_that_of_the_choice() -> None:
         assert [float(p.val(adapters=name)) for name in ("ten", "hundred")] == [11, 101]
 
 
-# ---- what goes wrong ------------------------------------------------------------------------------
+# ---- what goes wrong ----------------------------------------------------------------------------
 
 
 def test_one_name_is_attached_once() -> None:

@@ -1,9 +1,9 @@
 """Reparameterisations: what a stored value goes through on its way to whoever reads it.
 
-A *reparameterisation* is a branch of the tree with parameters of its own, such as the two factors of
-a LoRA adapter. Attached to a parameter it makes an :class:`AdaptedParam`, which stands where the
-parameter stood and reads as one: ``base()`` is what is stored, ``val()`` the effective value. (Burn's
-``Reparameterization``; torch calls it a parametrisation.)
+A *reparameterisation* is a branch of the tree with parameters of its own, such as the two factors
+of a LoRA adapter. Attached to a parameter it makes an :class:`AdaptedParam`, which stands where the
+parameter stood and reads as one: ``base()`` is what is stored, ``val()`` the effective value. It is
+Burn's ``Reparameterization``; torch calls it a parametrisation.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain, count
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 from . import _tree
-from ._core import Device, Param
+from ._core import Param
 from .devices import backend_holding, backend_of
 from .drafts import Draft
 from .errors import InitError, ModuleError
 from .places import Place
-
-if TYPE_CHECKING:
-    import numpy as np
+from .standins import StandIn
 
 __all__ = [
     "AdaptedParam",
@@ -76,7 +74,7 @@ class Reparameterization(_tree.Branch, ABC):
 
 
 class Mapped(Reparameterization):
-    """A function of the user's, applied to the effective value: ``init_mapper`` of what is adapted."""
+    """A function of the user's, applied to the effective value: what ``init_mapper`` attaches."""
 
     NAME = "mapped"
     is_permanent = True
@@ -113,16 +111,11 @@ def active_adapters(*names: str) -> Iterator[None]:
         _chosen.reset(token)
 
 
-def _of_base(name: str, doc: str) -> Any:
-    """A property that the base answers."""
-    return property(lambda self: getattr(self._base, name), doc=doc)
-
-
-class AdaptedParam(_tree.Compound):
+class AdaptedParam(StandIn):
     """A parameter with reparameterisations attached; reads as a parameter does.
 
-    Made by ``Param.with_reparameterization``. Immutable: every verb returns a new one and keeps what
-    is attached; only :meth:`without_reparameterization` and :meth:`materialize` take it off.
+    Made by ``Param.with_reparameterization``. Immutable: every verb returns a new one and keeps
+    what is attached; only :meth:`without_reparameterization` and :meth:`materialize` take it off.
 
     Args:
         base: the parameter.
@@ -136,7 +129,7 @@ class AdaptedParam(_tree.Compound):
         adapters: Mapping[str, Reparameterization],
         active: tuple[str, ...] | None = None,
     ) -> None:
-        self._base = base
+        super().__init__(base)
         self._adapters = dict(adapters)
         self._active = active
         # (key, value) of the effective value made last; replaced as a whole.
@@ -157,21 +150,6 @@ class AdaptedParam(_tree.Compound):
 
     # ---- what is free to ask --------------------------------------------------------------------
 
-    id = _of_base("id", "Identity: that of the base.")
-    shape = _of_base("shape", "Extents, in elements.")
-    stored_shape = _of_base("stored_shape", "The shape of the base in files.")
-    ndim = _of_base("ndim", "Number of dimensions.")
-    size = _of_base("size", "Number of elements of the base.")
-    dtype = _of_base("dtype", "Name of the base's element type.")
-    kind = _of_base("kind", "What the base's elements are.")
-    device = _of_base("device", "Where the base is, or will be.")
-    nbytes = _of_base("nbytes", "Bytes that the base takes in memory, or will take.")
-    is_initialized = _of_base("is_initialized", "Whether the base is in being.")
-    requires_grad = _of_base("requires_grad", "The wish to train the base.")
-    is_active = _of_base("is_active", "The wish, for elements that can train.")
-    path = _of_base("path", "The dotted path by which a module last reached it, or None.")
-    state = _of_base("state", "How the base will come into being, or ``ready``.")
-
     @property
     def reparameterizations(self) -> Mapping[str, Reparameterization]:
         """What is attached, by name, in the order in which it applies."""
@@ -191,10 +169,6 @@ class AdaptedParam(_tree.Compound):
         if isinstance(which, str):
             return self._adapters.get(which)
         return next((node for node in self._adapters.values() if isinstance(node, which)), None)
-
-    def is_tied_to(self, other: Any) -> bool:
-        """Whether the bases share their one coming-into-being."""
-        return bool(self._base.is_tied_to(other._base if isinstance(other, AdaptedParam) else other))
 
     # ---- reading --------------------------------------------------------------------------------
 
@@ -230,11 +204,6 @@ class AdaptedParam(_tree.Compound):
             self._effective = (key, value)
         return value
 
-    @property
-    def value(self) -> Any:
-        """The effective value, as an attribute; see :meth:`val`."""
-        return self.val()
-
     def base(self, timeout: float | None = None) -> Any:
         """The stored value, without what is attached."""
         return self._base.val(timeout)
@@ -250,14 +219,6 @@ class AdaptedParam(_tree.Compound):
     def grad(self) -> Any:
         """The gradient that the base has by now, or None; see ``Param.grad``."""
         return self._base.grad()
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        from . import _host
-
-        value = self.val()
-        backend = backend_holding(value)
-        host = backend.to_host(backend.detach(value))
-        return _host.export(host, dtype, copy)
 
     def writable(self) -> Draft:
         """A draft of another base; see ``Param.writable``."""
@@ -310,7 +271,7 @@ class AdaptedParam(_tree.Compound):
         return AdaptedParam(self._base, self._adapters, names)
 
     def map(self, f: Callable[[Any], Any]) -> AdaptedParam:
-        """The parameter whose base is ``f`` of this one's; shape and dtype stay. Lazy stays lazy."""
+        """The parameter whose base is ``f`` of this one's, shape and dtype kept; lazy stays lazy."""
         return self._over(self._base.map(f))
 
     def init_mapper(self, f: Callable[[Any], Any]) -> AdaptedParam:
@@ -334,30 +295,6 @@ class AdaptedParam(_tree.Compound):
     def set_requires_grad(self, requires_grad: bool) -> AdaptedParam:
         """The parameter with another wish to train its base; the adapters keep theirs."""
         return self._over(self._base.set_requires_grad(requires_grad))
-
-    def no_grad(self) -> AdaptedParam:
-        """``set_requires_grad(False)``."""
-        return self.set_requires_grad(False)
-
-    def to_device(self, device: str | Device | object) -> Self:
-        """The parameter on `device`, with what is attached. Lazy stays lazy."""
-        return self._each(lambda param: param.to_device(device))
-
-    def fork(self, device: str | Device | object) -> Self:
-        """As :meth:`to_device`, and always with states of their own."""
-        return self._each(lambda param: param.fork(device))
-
-    def valid(self) -> Self:
-        """The parameter for validation: everything is read untracked; nothing is applied now."""
-        return self._each(lambda param: param.valid())
-
-    def train(self) -> Self:
-        """The parameter for training: undoes :meth:`valid`."""
-        return self._each(lambda param: param.train())
-
-    def clone(self, independent: bool = False) -> Self:
-        """Another handle; see ``Param.clone``."""
-        return self._each(lambda param: param.clone(independent=independent))
 
     def materialize(self) -> Param[Any]:
         """The plain parameter whose stored value is the effective one of the active adapters.
@@ -398,9 +335,6 @@ class AdaptedParam(_tree.Compound):
             remedy="Call without_reparameterization() or materialize() first.",
         )
 
-    def __copy__(self) -> Self:
-        return self.clone()
-
     def __repr__(self) -> str:
         attached = ", ".join(
             name if name in self.active or node.is_permanent else f"{name} (not active)"
@@ -412,9 +346,6 @@ class AdaptedParam(_tree.Compound):
 
     def _over(self, base: Any) -> AdaptedParam:
         return AdaptedParam(base, self._adapters, self._active)
-
-    def _each(self, change: Callable[[Param[Any]], Param[Any]]) -> Self:
-        return _tree.rebuild(self, lambda _, param: change(param), path=self.path or "")
 
     def _insist(self, names: Sequence[str]) -> None:
         for name in names:
