@@ -17,7 +17,9 @@ pub enum QuantError {
     Name(String),
     /// NF4 does not have blocks like these.
     BlockSize(Vec<usize>),
-    /// A block that is empty or has more dimensions than the tensor, or does not divide it.
+    /// A block without elements, or without dimensions.
+    EmptyBlock(Vec<usize>),
+    /// A block that has more dimensions than the tensor, or does not divide it.
     Block {
         /// Extents of a block, as given.
         block: Vec<usize>,
@@ -91,6 +93,10 @@ impl QuantError {
             Self::BlockSize(block) => Parts::new("NF4 does not have blocks of this size")
                 .expecting("32, 64, 128, 256, 512, 1024, 2048 or 4096 elements")
                 .finding(tuple(block)),
+            Self::EmptyBlock(block) => Parts::new("a block has no elements")
+                .expecting("an extent of 1 or more for each of the last dimensions")
+                .finding(tuple(block))
+                .curing("Give no block at all to have one scale for the whole tensor"),
             Self::Block { block, shape } => Parts::new("the blocks do not divide the tensor")
                 .expecting("an extent for each of the last dimensions, or fewer, that divides it")
                 .finding(format!("blocks {} of {}", tuple(block), tuple(shape)))

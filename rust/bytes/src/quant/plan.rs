@@ -91,6 +91,11 @@ impl Plan {
         &self.values_shape
     }
 
+    /// Whether a byte of the values is a signed integer, and not two codes.
+    pub fn is_signed(&self) -> bool {
+        self.scheme.code.per_byte() == 1
+    }
+
     /// The shape of the array of scales: how many blocks there are in each dimension. No dimension for one block.
     pub fn scales_shape(&self) -> &[usize] {
         &self.scales_shape
@@ -205,7 +210,7 @@ impl Plan {
 
 /// An extent of the block for each dimension of the tensor.
 fn tile(block: &[usize], shape: &[usize]) -> Result<Vec<usize>, QuantError> {
-    let divides = |(&len, &tile): (&usize, &usize)| tile > 0 && len % tile == 0;
+    let divides = |(&len, &tile): (&usize, &usize)| len % tile == 0;
     let reached = shape.len().checked_sub(block.len());
     match reached {
         Some(before) if shape[before..].iter().zip(block).all(divides) => {

@@ -74,10 +74,7 @@ impl Scheme {
                 return Err(QuantError::BlockSize(block.clone().unwrap_or_default()));
             }
             (Code::Q8S | Code::Q4S, Some(block)) if block.is_empty() || block.contains(&0) => {
-                return Err(QuantError::Block {
-                    block: block.clone(),
-                    shape: Vec::new(),
-                });
+                return Err(QuantError::EmptyBlock(block.clone()));
             }
             (Code::Q8S | Code::Q4S, _) => {}
         }

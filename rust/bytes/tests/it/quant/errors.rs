@@ -89,8 +89,12 @@ fn blocks_that_do_not_divide_the_shape_are_refused() {
             "may be short."
         )
     );
-    assert!(planned(Some(&[0]), &[4]).is_err());
-    assert!(planned(Some(&[]), &[4]).is_err());
+    for block in [&[0][..], &[], &[2, 0]] {
+        assert_eq!(
+            planned(Some(block), &[4]).unwrap_err(),
+            QuantError::EmptyBlock(block.to_vec())
+        );
+    }
 }
 
 #[test]
