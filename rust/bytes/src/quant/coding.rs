@@ -1,7 +1,6 @@
 //! Codings: from a number and the scale of its block to a code, and back; codes to bytes.
 
 use super::element::Element;
-use super::scheme::Code;
 
 /// Elements that are worked on as one array, so that the compiler makes vectors of them.
 const LANES: usize = 32;
@@ -55,6 +54,16 @@ pub(crate) trait Coding: Copy + Send + Sync {
         codes: &mut [u8],
     );
 
+    /// The code that fills half a byte that is left over: that of zero.
+    const SPARE: u8;
+
+    /// Two codes of four bits as a byte. The first one is in the low half of the word, here and in `split`: words,
+    /// because the compiler makes no vectors of arrays of pairs.
+    fn join(self, pair: u16) -> u8;
+
+    /// The codes of four bits in a byte.
+    fn split(self, byte: u8) -> u16;
+
     /// The elements that codes of one block stand for.
     fn decode<const N: usize, E: Element<N>>(
         self,
@@ -71,6 +80,8 @@ pub(crate) struct Symmetric {
 }
 
 impl Coding for Symmetric {
+    const SPARE: u8 = 0;
+
     #[inline(always)]
     fn scale(self, absmax: f32, _: bool) -> f32 {
         // Not subnormal: such a scale has few digits, and some processors take it for zero.
@@ -85,11 +96,22 @@ impl Coding for Symmetric {
         _: bool,
         codes: &mut [u8],
     ) {
-        let limit = self.limit as i32;
         each(elements, codes, |&element, code| {
-            let rounded = half_away(E::widen(element) / scale);
-            *code = rounded.clamp(-limit, limit) as u8;
+            *code = half_away(E::widen(element) / scale, self.limit) as u8;
         });
+    }
+
+    #[inline(always)]
+    fn join(self, pair: u16) -> u8 {
+        (pair & 0x0F | pair >> 4 & 0xF0) as u8
+    }
+
+    #[inline(always)]
+    fn split(self, byte: u8) -> u16 {
+        let byte = u16::from(byte);
+        // To and fro copies the sign of four bits into the eight.
+        let signed = |code: u16| (code ^ 8).wrapping_sub(8) & 0xFF;
+        signed(byte & 15) | signed(byte >> 4) << 8
     }
 
     #[inline(always)]
@@ -105,12 +127,23 @@ impl Coding for Symmetric {
     }
 }
 
-/// To the nearest integer, ties away from zero, as `f32::round`, which has no instruction.
+/// To the nearest integer, ties away from zero, but no farther from zero than `limit`, which is 2²² at most.
 ///
-/// The number below ½ is added: ½ itself would take what is just below a tie over it.
+/// `f32::round` has no instruction, and no vectors are made of casts to integers, because they saturate. Added to 2²³,
+/// whose last digit is 1, a number is rounded with ties to even; those that went down are put right.
 #[inline(always)]
-fn half_away(value: f32) -> i32 {
-    (value + 0.499_999_97_f32.copysign(value)) as i32
+fn half_away(value: f32, limit: f32) -> i32 {
+    const UNIT: f32 = 8_388_608.0;
+    let magnitude = if value.abs() < limit {
+        value.abs()
+    } else {
+        limit
+    };
+    let rounded = magnitude + UNIT;
+    let went_down = magnitude - (rounded - UNIT) == 0.5;
+    let whole = (rounded.to_bits() & 0x7F_FFFF).cast_signed() + i32::from(went_down);
+    let sign = value.to_bits().cast_signed() >> 31;
+    (whole ^ sign) - sign
 }
 
 /// Places in a table of values between -1 and 1, times the scale.
@@ -118,6 +151,8 @@ fn half_away(value: f32) -> i32 {
 pub(crate) struct NormalFloat;
 
 impl Coding for NormalFloat {
+    const SPARE: u8 = 7;
+
     #[inline(always)]
     fn scale(self, absmax: f32, is_short: bool) -> f32 {
         if is_short {
@@ -150,6 +185,17 @@ impl Coding for NormalFloat {
     }
 
     #[inline(always)]
+    fn join(self, pair: u16) -> u8 {
+        (pair << 4 | pair >> 8) as u8
+    }
+
+    #[inline(always)]
+    fn split(self, byte: u8) -> u16 {
+        let byte = u16::from(byte);
+        byte >> 4 | (byte & 15) << 8
+    }
+
+    #[inline(always)]
     fn decode<const N: usize, E: Element<N>>(
         self,
         codes: &[u8],
@@ -175,14 +221,7 @@ fn place(value: f32) -> u8 {
 /// Calls `f` with each pair of two slices of one length, in arrays as far as they reach.
 #[inline(always)]
 fn each<A, B>(from: &[A], to: &mut [B], f: impl Fn(&A, &mut B)) {
-    let (from, from_rest) = from.as_chunks::<LANES>();
-    let (to, to_rest) = to.as_chunks_mut::<LANES>();
     for (from, to) in from.iter().zip(to) {
-        for lane in 0..LANES {
-            f(&from[lane], &mut to[lane]);
-        }
-    }
-    for (from, to) in from_rest.iter().zip(to_rest) {
         f(from, to);
     }
 }
@@ -193,49 +232,49 @@ pub(crate) fn magnitude<const N: usize, E: Element<N>>(elements: &[[u8; N]]) -> 
     // Signed, because the oldest vectors have no comparison of unsigned ones.
     let bits = |&element: &[u8; N]| (E::widen(element).to_bits() & 0x7FFF_FFFF).cast_signed();
     let (chunks, rest) = elements.as_chunks::<LANES>();
-    let mut most = [0; LANES];
+    let mut most = [0_i32; LANES];
     for chunk in chunks {
         for lane in 0..LANES {
             most[lane] = most[lane].max(bits(&chunk[lane]));
         }
     }
-    let most = most.into_iter().chain(rest.iter().map(bits)).max();
-    most.unwrap_or(0).cast_unsigned()
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            most[lane] = most[lane].max(most[lane + half]);
+        }
+        half /= 2;
+    }
+    let most = rest.iter().map(bits).fold(most[0], i32::max);
+    most.cast_unsigned()
 }
 
-/// Two codes in each byte, if the code has four bits. Every lane begins with a new byte.
+/// Two codes in each byte. Every lane begins with a new one.
 #[inline(always)]
-pub(crate) fn pack(code: Code, codes: &[u8], lane: usize, bytes: &mut [u8]) {
-    let put = |pair: [u8; 2]| match code {
-        Code::Nf4 => pair[0] << 4 | pair[1],
-        _ => pair[0] & 15 | pair[1] << 4,
-    };
-    // What half a byte is left over holds: zero, which is in the middle of NF4's table.
-    let spare = if code == Code::Nf4 { 7 } else { 0 };
+pub(crate) fn pack<C: Coding>(coding: C, codes: &[u8], lane: usize, bytes: &mut [u8]) {
     for (codes, bytes) in codes.chunks(lane).zip(bytes.chunks_mut(lane.div_ceil(2))) {
         let (pairs, odd) = codes.as_chunks::<2>();
         let (whole, half) = bytes.split_at_mut(pairs.len());
-        each(pairs, whole, |&pair, byte| *byte = put(pair));
+        each(pairs, whole, |&pair, byte| {
+            *byte = coding.join(u16::from_le_bytes(pair))
+        });
         if let ([odd], [half]) = (odd, half) {
-            *half = put([*odd, spare]);
+            *half = coding.join(u16::from_le_bytes([*odd, C::SPARE]));
         }
     }
 }
 
 /// The reverse of [`pack`].
 #[inline(always)]
-pub(crate) fn unpack(code: Code, bytes: &[u8], lane: usize, codes: &mut [u8]) {
-    let get = |byte: u8| match code {
-        Code::Nf4 => [byte >> 4, byte & 15],
-        // Copies of the sign come in from the left.
-        _ => [byte << 4, byte].map(|high| (high.cast_signed() >> 4).cast_unsigned()),
-    };
+pub(crate) fn unpack<C: Coding>(coding: C, bytes: &[u8], lane: usize, codes: &mut [u8]) {
     for (codes, bytes) in codes.chunks_mut(lane).zip(bytes.chunks(lane.div_ceil(2))) {
         let (pairs, odd) = codes.as_chunks_mut::<2>();
         let (whole, half) = bytes.split_at(pairs.len());
-        each(whole, pairs, |&byte, pair| *pair = get(byte));
+        each(whole, pairs, |&byte, pair| {
+            *pair = coding.split(byte).to_le_bytes()
+        });
         if let ([odd], &[half]) = (odd, half) {
-            *odd = get(half)[0];
+            [*odd, _] = coding.split(half).to_le_bytes();
         }
     }
 }
@@ -249,8 +288,11 @@ mod tests {
         for half in -260..=260_i16 {
             let tie = f32::from(half) / 2.0;
             for value in [tie.next_down(), tie, tie.next_up()] {
-                assert_eq!(half_away(value), value.round() as i32, "{value}");
+                assert_eq!(half_away(value, 500.0), value.round() as i32, "{value}");
             }
+        }
+        for far in [7.0, 7.5, 8.0, 1e9, 1e30, f32::INFINITY] {
+            assert_eq!((half_away(far, 7.0), half_away(-far, 7.0)), (7, -7));
         }
     }
 

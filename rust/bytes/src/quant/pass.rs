@@ -32,7 +32,9 @@ pub fn quantize(
         (None, Some((blocks, runs))) => at_once(plan, elements, blocks, runs, values, scales, crew),
         _ => {
             let measured = self::absmax(plan, elements, crew)?;
-            let factors = factors(plan, absmax.unwrap_or(&measured), scales)?;
+            let absmax = absmax.unwrap_or(&measured);
+            Plan::check("largest magnitudes", plan.blocks * 4, absmax.len() * 4)?;
+            let factors = factors(plan, 0, absmax, scales)?;
             in_pieces(plan, elements, &factors, values, crew)
         }
     };
@@ -146,15 +148,10 @@ fn at_once(
         if seen >= f32::INFINITY.to_bits() {
             return false;
         }
-        let mut factors = Vec::with_capacity(most.len());
-        let bytes = scales.chunks_mut(plan.scheme.scale.size());
-        for ((block, bits), bytes) in (first_block..).zip(most).zip(bytes) {
-            let Some((stored, factor)) = scale(plan, block, f32::from_bits(bits)) else {
-                return false;
-            };
-            bytes.copy_from_slice(&stored[..bytes.len()]);
-            factors.push(factor);
-        }
+        let most: Vec<f32> = most.into_iter().map(f32::from_bits).collect();
+        let Ok(factors) = factors(plan, first_block, &most, scales) else {
+            return false;
+        };
         compute(
             plan,
             Encode {
@@ -198,52 +195,46 @@ fn in_pieces(
     })
 }
 
-/// All scales, written as they are stored, and as numbers.
-fn factors(plan: &Plan, absmax: &[f32], scales: &mut [u8]) -> Result<Vec<f32>, QuantError> {
-    Plan::check("largest magnitudes", plan.blocks * 4, absmax.len() * 4)?;
-    let bytes = scales.chunks_mut(plan.scheme.scale.size());
-    absmax
-        .iter()
-        .zip(bytes)
-        .enumerate()
-        .map(|(block, (&absmax, bytes))| {
-            if !(absmax.is_finite() && absmax >= 0.0) {
-                return Err(QuantError::Absmax {
-                    block,
-                    value: absmax,
-                });
-            }
-            let (stored, factor) =
-                scale(plan, block, absmax).ok_or_else(|| too_large(plan, block, absmax))?;
-            bytes.copy_from_slice(&stored[..bytes.len()]);
-            Ok(factor)
-        })
-        .collect()
+/// The scales of blocks from the first one on, written as they are stored, and as numbers.
+fn factors(
+    plan: &Plan,
+    first_block: usize,
+    absmax: &[f32],
+    scales: &mut [u8],
+) -> Result<Vec<f32>, QuantError> {
+    let dtype = plan.scheme.scale;
+    let factor = |((block, &absmax), bytes): ((usize, &f32), &mut [u8])| {
+        if !(absmax.is_finite() && absmax >= 0.0) {
+            return Err(QuantError::Absmax {
+                block,
+                value: absmax,
+            });
+        }
+        let scale = unrounded(plan, block, absmax);
+        let (stored, factor) =
+            element::at_least(scale, dtype).ok_or(QuantError::ScaleTooLarge {
+                block,
+                scale,
+                dtype,
+            })?;
+        bytes.copy_from_slice(&stored[..bytes.len()]);
+        Ok(factor)
+    };
+    let blocks = (first_block..)
+        .zip(absmax)
+        .zip(scales.chunks_mut(dtype.size()));
+    at_default(|| blocks.map(factor).collect())
 }
 
-/// The scale of a block as its bytes (the first ones) and as a number, rounded up to what it is stored in.
-fn scale(plan: &Plan, block: usize, absmax: f32) -> Option<([u8; 4], f32)> {
-    at_default(|| element::at_least(unrounded(plan, block, absmax), plan.scheme.scale))
-}
-
+/// The scale of a block as its coding has it.
 fn unrounded(plan: &Plan, block: usize, absmax: f32) -> f32 {
+    let limit = plan.scheme.code.limit();
     match plan.scheme.code {
         Code::Nf4 => {
             let is_short = (block + 1) * plan.tiles.width() > plan.len;
             NormalFloat.scale(absmax, is_short)
         }
-        code => Symmetric {
-            limit: code.limit(),
-        }
-        .scale(absmax, false),
-    }
-}
-
-fn too_large(plan: &Plan, block: usize, absmax: f32) -> QuantError {
-    QuantError::ScaleTooLarge {
-        block,
-        scale: at_default(|| unrounded(plan, block, absmax)),
-        dtype: plan.scheme.scale,
+        Code::Q8S | Code::Q4S => Symmetric { limit }.scale(absmax, false),
     }
 }
 
@@ -273,11 +264,10 @@ fn first_refused(plan: &Plan, elements: &[u8]) -> QuantError {
         }
     }
     let measured = absmax(plan, elements, Crew::new(1)).unwrap_or_default();
-    let refused = |&(block, &absmax): &(usize, &f32)| scale(plan, block, absmax).is_none();
-    match measured.iter().enumerate().find(refused) {
-        Some((block, &absmax)) => too_large(plan, block, absmax),
+    match factors(plan, 0, &measured, &mut vec![0; plan.scales_len()]) {
+        Err(error) => error,
         // Somebody has written to the elements meanwhile.
-        None => QuantError::Stopped,
+        Ok(_) => QuantError::Stopped,
     }
 }
 
@@ -344,10 +334,10 @@ impl<F: FnMut(usize, u32)> Pass for Measure<'_, F> {
     fn run<const N: usize, E: Element<N>, C: Coding>(mut self, _: C) {
         let start = self.run.start;
         let elements = self.elements.as_chunks::<N>().0;
-        self.plan.tiles.walk(self.run, |block, part| {
+        for (block, part) in self.plan.tiles.walk(self.run) {
             let elements = &elements[part.start - start..part.end - start];
             (self.found)(block, coding::magnitude::<N, E>(elements));
-        });
+        }
     }
 }
 
@@ -365,8 +355,7 @@ impl Pass for Encode<'_> {
     #[inline(always)]
     fn run<const N: usize, E: Element<N>, C: Coding>(self, coding: C) {
         let Self { plan, run, .. } = self;
-        let code = plan.scheme.code;
-        if code.per_byte() == 1 {
+        if plan.is_signed() {
             return encode::<N, E, C>(
                 coding,
                 plan,
@@ -387,7 +376,7 @@ impl Pass for Encode<'_> {
             self.factors,
             &mut codes,
         );
-        coding::pack(code, &codes, plan.lane(), self.values);
+        coding::pack(coding, &codes, plan.lane(), self.values);
     }
 }
 
@@ -403,12 +392,12 @@ fn encode<const N: usize, E: Element<N>, C: Coding>(
 ) {
     let (start, width) = (run.start, plan.tiles.width());
     let elements = elements.as_chunks::<N>().0;
-    plan.tiles.walk(run, |block, part| {
+    for (block, part) in plan.tiles.walk(run) {
         let is_short = part.len() < width;
         let part = part.start - start..part.end - start;
         let factor = factors[block - first_block];
         coding.encode::<N, E>(&elements[part.clone()], factor, is_short, &mut codes[part]);
-    });
+    }
 }
 
 /// Writes the elements that the codes of a run stand for.
@@ -424,22 +413,21 @@ impl Pass for Decode<'_> {
     #[inline(always)]
     fn run<const N: usize, E: Element<N>, C: Coding>(self, coding: C) {
         let Self { plan, run, .. } = self;
-        let code = plan.scheme.code;
         let mut unpacked = Vec::new();
-        let codes = if code.per_byte() == 1 {
+        let codes = if plan.is_signed() {
             self.bytes
         } else {
             unpacked.resize(run.len(), 0);
-            coding::unpack(code, self.bytes, plan.lane(), &mut unpacked);
+            coding::unpack(coding, self.bytes, plan.lane(), &mut unpacked);
             &unpacked
         };
         let start = run.start;
         let elements = self.elements.as_chunks_mut::<N>().0;
         let (dtype, size) = (plan.scheme.scale, plan.scheme.scale.size());
-        plan.tiles.walk(run, |block, part| {
+        for (block, part) in plan.tiles.walk(run) {
             let part = part.start - start..part.end - start;
             let scale = element::stored(&self.scales[block * size..], dtype);
             coding.decode::<N, E>(&codes[part.clone()], scale, &mut elements[part]);
-        });
+        }
     }
 }

@@ -96,24 +96,19 @@ impl Tiles {
         self.last.tile
     }
 
-    /// Calls `f` with each part of `run` that lies in one row of one block: the number of the block, and the part.
+    /// The parts of `run` that lie in one row of one block, each with the number of the block.
+    ///
+    /// An iterator, because the body of a loop is compiled for the instruction set of the function around it, and a
+    /// closure is not.
     #[inline(always)]
-    pub(crate) fn walk(&self, run: Range<usize>, mut f: impl FnMut(usize, Range<usize>)) {
-        let Axis { len, tile, .. } = self.last;
-        let mut at = run.start;
-        while at < run.end {
-            let row = at / len;
-            let row_end = run.end.min((row + 1) * len);
-            let column = at - row * len;
-            let mut block = self.first_block(row) + column / tile;
-            let mut end = at + tile - column % tile;
-            while at < row_end {
-                let part = at..end.min(row_end);
-                at = part.end;
-                f(block, part);
-                block += 1;
-                end += tile;
-            }
+    pub(crate) fn walk(&self, run: Range<usize>) -> Walk<'_> {
+        Walk {
+            tiles: self,
+            at: run.start,
+            run_end: run.end,
+            row_end: run.start,
+            block: 0,
+            block_end: 0,
         }
     }
 
@@ -125,6 +120,50 @@ impl Tiles {
             row /= axis.len;
         }
         block
+    }
+}
+
+/// See [`Tiles::walk`].
+pub(crate) struct Walk<'a> {
+    tiles: &'a Tiles,
+    at: usize,
+    run_end: usize,
+    /// Where the row ends, or the run.
+    row_end: usize,
+    block: usize,
+    /// Where the block ends in this row.
+    block_end: usize,
+}
+
+impl Walk<'_> {
+    /// Goes to the block of the next element, which may be anywhere in its row.
+    fn begin_row(&mut self) {
+        let Axis { len, tile, .. } = self.tiles.last;
+        let row = self.at / len;
+        let column = self.at - row * len;
+        self.row_end = self.run_end.min((row + 1) * len);
+        self.block = self.tiles.first_block(row) + column / tile;
+        self.block_end = self.at + tile - column % tile;
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = (usize, Range<usize>);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at == self.row_end {
+            if self.at >= self.run_end {
+                return None;
+            }
+            self.begin_row();
+        }
+        let part = self.at..self.block_end.min(self.row_end);
+        let block = self.block;
+        self.at = part.end;
+        self.block += 1;
+        self.block_end += self.tiles.last.tile;
+        Some((block, part))
     }
 }
 
@@ -150,8 +189,10 @@ mod tests {
     fn a_slab_is_made_of_whole_blocks_in_order() {
         let tiles = Tiles::new(&[4, 6, 8], &[2, 3, 4]);
         assert_eq!((tiles.slab(), tiles.blocks_in_slab()), (96, 4));
-        let mut seen = Vec::new();
-        tiles.walk(96..192, |block, part| seen.extend(part.map(|_| block)));
+        let mut seen: Vec<usize> = tiles
+            .walk(96..192)
+            .flat_map(|(block, part)| part.map(move |_| block))
+            .collect();
         seen.sort_unstable();
         assert_eq!(seen.len(), 96);
         assert_eq!((seen[0], seen[95]), (4, 7));
