@@ -124,6 +124,10 @@ class InitInTransform(DeviceError, RuntimeError):
     """A value would come into being where that cannot be done: while a graph is captured, say."""
 
 
+class QuantizeError(LazyParamError, ValueError):
+    """An array cannot be quantised like this: elements, shape or scheme make no sense."""
+
+
 class RecordError(LazyParamError):
     """Something is wrong with stored parameters, or they do not fit the module.
 
