@@ -15,6 +15,7 @@ from .errors import (
     DeviceParseError,
     DeviceUnavailable,
     FormatError,
+    GroupError,
     InitError,
     InitInTransform,
     LazyCycleError,
@@ -28,7 +29,9 @@ from .errors import (
     UnexpectedKeys,
     UnsetError,
 )
+from .flags import Flag
 from .grads import Grads, gradients
+from .groups import ParamGroup
 from .module import Module
 from .places import Place
 from .plans import LoadPlan
@@ -45,8 +48,10 @@ __all__ = [
     "DeviceParseError",
     "DeviceUnavailable",
     "Draft",
+    "Flag",
     "FormatError",
     "Grads",
+    "GroupError",
     "InitError",
     "InitInTransform",
     "Lazy",
@@ -62,6 +67,7 @@ __all__ = [
     "Once",
     "OnceCell",
     "Param",
+    "ParamGroup",
     "ParamMapper",
     "PickleError",
     "Place",
