@@ -20,7 +20,7 @@ FLOORS = [
     {"backends._torch", "backends._jax", "backends._cupy"},
     {"cells", "devices", "init", "places", "_awaiting", "_tree", "_progress"},
     {"sources", "forms", "groups"},
-    {"pytrees"},
+    {"pytrees", "selection"},
     {"visitors", "display", "drafts", "records", "grads", "freezing"},
     {"plans"},
     {"module"},

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from . import _tree, groups
+from . import _tree, selection
 from ._core import Param
 from .flags import Flag
-from .groups import GroupLike
 from .places import Place
+from .selection import GroupLike
 
 __all__ = ["Summary", "SummaryRow", "describe", "format_bytes", "summary"]
 
@@ -133,7 +133,7 @@ def summary(model: object, group: GroupLike | None = None) -> Summary:
     -----------------------------------------------------------------
     6 elements, 6 trainable; 24 B, 0 B in being
     """
-    chosen = groups.choose(model, group, allow_missing=True)
+    chosen = selection.choose(model, group, allow_missing=True)
     first: dict[int, str] = {}
     rows: list[SummaryRow] = []
     flags: list[tuple[str, Flag]] = []

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from . import _tree, groups
+from . import _tree, selection
 from ._core import Param
 from .errors import GroupError
 from .flags import Flag
-from .groups import GroupLike, ParamGroup
+from .groups import ParamGroup
+from .selection import GroupLike
 
 __all__ = ["restored", "switched", "training_state", "wished"]
 
@@ -18,7 +19,7 @@ M = TypeVar("M")
 
 def wished(root: M, requires_grad: bool, group: GroupLike | None, allow_missing: bool) -> M:
     """`root` with another wish to train for the parameters of `group`; flags stay as they are."""
-    chosen = groups.choose(root, group, allow_missing=allow_missing, flags=False)
+    chosen = selection.choose(root, group, allow_missing=allow_missing, flags=False)
 
     def wish(_: str, param: Param[Any]) -> Param[Any]:
         return param.set_requires_grad(requires_grad) if chosen(param) else param
@@ -28,7 +29,7 @@ def wished(root: M, requires_grad: bool, group: GroupLike | None, allow_missing:
 
 def switched(root: M, on: bool, group: GroupLike | None, allow_missing: bool) -> M:
     """`root` with the parameters and flags of `group` for training, or not."""
-    chosen = groups.choose(root, group, allow_missing=allow_missing)
+    chosen = selection.choose(root, group, allow_missing=allow_missing)
 
     def wish(_: str, param: Param[Any]) -> Param[Any]:
         return param.set_requires_grad(on) if chosen(param) else param
@@ -41,7 +42,7 @@ def switched(root: M, on: bool, group: GroupLike | None, allow_missing: bool) ->
 
 def training_state(root: object, group: GroupLike | None, allow_missing: bool) -> dict[str, bool]:
     """Path -> whether it is to be trained, for the parameters and flags of `group`."""
-    chosen = groups.choose(root, group, allow_missing=allow_missing)
+    chosen = selection.choose(root, group, allow_missing=allow_missing)
     state: dict[str, bool] = {}
 
     def look(path: str, param: Param[Any]) -> None:
@@ -70,7 +71,7 @@ def restored(root: M, state: Mapping[str, bool], allow_missing: bool) -> M:
                 "a training state says True or False", path=str(path), found=f"{wish!r:.80}"
             )
     if not allow_missing and state:
-        groups.choose(root, ParamGroup.from_paths(*state))
+        selection.choose(root, ParamGroup.from_paths(*state))
     wishes: dict[int, bool] = {}
 
     def look(path: str, leaf: Param[Any] | Flag) -> None:

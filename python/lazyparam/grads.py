@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, overload
 
-from . import _tree, groups, pytrees
+from . import _tree, pytrees, selection
 from ._core import Param
 from .devices import backend_of
 from .errors import AutodiffUnsupported, DeviceError, ModuleError
-from .groups import GroupLike
 from .places import Place
+from .selection import GroupLike
 
 __all__ = ["Grads", "gradients", "grads_of", "leaves_of"]
 
@@ -108,7 +108,7 @@ def leaves_of(
     module: object, group: GroupLike | None = None, allow_missing: bool = False
 ) -> list[Any]:
     """The leaves of :meth:`Module.leaves`."""
-    chosen = groups.choose(module, group, allow_missing=allow_missing, flags=False)
+    chosen = selection.choose(module, group, allow_missing=allow_missing, flags=False)
     return [leaf.param.val() for leaf in _trained(module, chosen)]
 
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import FunctionType
-from typing import Any, TypeAlias, TypeVar, final
+from typing import Any, TypeAlias, final
 
 from . import _tree
 from ._core import Param
-from ._nearest import nearest
 from .errors import GroupError, PickleError
 from .flags import Flag
 
-__all__ = ["GroupLike", "Leaf", "ParamGroup", "Predicate", "choose"]
-
-T = TypeVar("T")
+__all__ = ["Leaf", "ParamGroup", "Predicate", "chosen_in", "places_in", "shortened"]
 
 Leaf: TypeAlias = Param[Any] | Flag
 Predicate: TypeAlias = Callable[[str, Any], object]
@@ -144,7 +141,7 @@ class ParamGroup:
         Raises:
             ModuleError: if one of them leads to no parameters.
         """
-        leaves = (leaf for part in parts for places in _places(part) for _, leaf in places)
+        leaves = (leaf for part in parts for places in places_in(part) for _, leaf in places)
         return cls.from_ids(*leaves)
 
     @classmethod
@@ -201,7 +198,7 @@ class ParamGroup:
     def __bool__(self) -> bool:
         raise GroupError(
             "a group is neither true nor false",
-            found=_short(self),
+            found=shortened(self),
             remedy="Combine groups by & | - ~; ask one with matches(path, param).",
         )
 
@@ -217,7 +214,7 @@ class ParamGroup:
         Raises:
             ModuleError: if `module` cannot be walked.
         """
-        chosen = _chosen(self, _places(module))
+        chosen = chosen_in(self, places_in(module))
         return [path for path, leaf in _in_order(module) if id(leaf) in chosen]
 
     def _selects(self, places: Places) -> bool:
@@ -335,9 +332,6 @@ class ParamGroup:
         return f"({self!r})" if self._op in loose else repr(self)
 
 
-GroupLike: TypeAlias = ParamGroup | str
-"""What verbs take: a group, or a shell pattern for paths."""
-
 _EVERYTHING = ParamGroup("everything")
 _NOTHING = ParamGroup("nothing")
 
@@ -442,47 +436,7 @@ def _imported(name: str, trusted: bool) -> Predicate:
     return predicate
 
 
-# ---- choosing in a tree --------------------------------------------------------------------------
-
-
-def choose(
-    root: object, group: GroupLike | None, *, allow_missing: bool = False, flags: bool = True
-) -> Callable[[Leaf], bool]:
-    """Tells whether a parameter or flag of `root` is meant by `group`; None means all.
-
-    Args:
-        root: a module, or whatever leads to parameters.
-        group: a group, or a shell pattern.
-        allow_missing: whether it may select nothing, and name paths that are not there.
-        flags: whether flags are asked about, too.
-
-    Raises:
-        GroupError: if it is no group, or selects nothing, or names paths that are not there.
-    """
-    if group is None:
-        return lambda leaf: True
-    group = _as_group(group)
-    every = _places(root)
-    asked = every if flags else [each for each in every if not isinstance(each[0][1], Flag)]
-    chosen = _chosen(group, asked)
-    if not allow_missing:
-        known = [path for places in every for path, _ in places]
-        _insist(group, chosen, known, "nothing" if flags else "nothing that has gradients")
-    return lambda leaf: id(leaf) in chosen
-
-
-def _as_group(group: object) -> ParamGroup:
-    if isinstance(group, str):
-        return ParamGroup.glob(group)
-    if isinstance(group, ParamGroup):
-        return group
-    raise GroupError(
-        "this is no group of parameters",
-        expected="a ParamGroup, or a text such as 'encoder.*'",
-        found=f"{group!r:.80}" if isinstance(group, list | tuple | set) else type(group).__name__,
-        remedy="ParamGroup.glob(*patterns), ParamGroup.from_paths(*paths) and "
-        "ParamGroup.of(module) make groups.",
-    )
+# ---- in a tree ----------------------------------------------------------------------------------
 
 
 def _in_order(root: object) -> list[tuple[str, Leaf]]:
@@ -495,7 +449,7 @@ def _in_order(root: object) -> list[tuple[str, Leaf]]:
     return found
 
 
-def _places(root: object) -> list[list[tuple[str, Leaf]]]:
+def places_in(root: object) -> list[list[tuple[str, Leaf]]]:
     """Paths and handles of the parameters and flags under `root`, tied ones together."""
     found: dict[tuple[type, int], list[tuple[str, Leaf]]] = {}
     for path, leaf in _in_order(root):
@@ -504,55 +458,12 @@ def _places(root: object) -> list[list[tuple[str, Leaf]]]:
     return list(found.values())
 
 
-def _chosen(group: ParamGroup, every: Iterable[Places]) -> set[int]:
+def chosen_in(group: ParamGroup, every: Iterable[Places]) -> set[int]:
     """The `id` of each handle that is selected."""
     return {id(leaf) for places in every if group._selects(places) for _, leaf in places}
 
 
-def _insist(group: ParamGroup, chosen: set[int], known: Sequence[str], nothing: str) -> None:
-    """Refuse what is meant for another module, or misspelt: it would be passed over in silence."""
-    there = set(known)
-    unknown = [path for atom in _atoms(group, "paths") for path in atom._args if path not in there]
-    if unknown:
-        raise GroupError(
-            "this group names what the module does not have",
-            found=", ".join(path + _hint(path, known) for path in unknown[:5]),
-            remedy="allow_missing=True passes over them.",
-        )
-    if not chosen:
-        raise GroupError(
-            f"this group selects {nothing} in the module",
-            found=_short(group),
-            remedy="".join(_advice(group, known)) + "allow_missing=True lets it.",
-        )
-
-
-def _atoms(group: ParamGroup, op: str) -> Iterator[ParamGroup]:
-    if group._op == op:
-        yield group
-    elif group._op in ("or", "and", "not"):
-        for part in group._args:
-            yield from _atoms(part, op)
-
-
-def _hint(path: str, known: Sequence[str]) -> str:
-    if any(other.startswith(f"{path}.") for other in known):
-        return f" (a module: ParamGroup.glob('{path}.*') selects what is in it)"
-    near = nearest(path, known)
-    return f" (nearest: {near})" if near is not None else ""
-
-
-def _advice(group: ParamGroup, known: Sequence[str]) -> Iterator[str]:
-    for atom in _atoms(group, "glob"):
-        for pattern in atom._args[:5]:
-            if hint := _hint(pattern, known):
-                yield f"No path fits {pattern!r}{hint}. "
-    for atom in _atoms(group, "matching"):
-        for pattern in atom._args[:5]:
-            if any(re.search(pattern, path) for path in known):
-                yield f"{pattern!r} has to match a whole path: '.*{pattern}.*'. "
-
-
-def _short(group: ParamGroup) -> str:
+def shortened(group: ParamGroup) -> str:
+    """The text of a group, for messages: it may have thousands of parts."""
     text = repr(group)
     return text if len(text) <= 200 else f"{text[:197]}..."

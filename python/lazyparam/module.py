@@ -13,8 +13,8 @@ from ._progress import Progress, reporting
 from .errors import ModuleError
 from .flags import Flag
 from .grads import Grads
-from .groups import GroupLike
 from .plans import DType, LoadPlan, Rename, Rules
+from .selection import GroupLike
 from .sources import Mode, PathLike
 from .visitors import ModuleMapper, ModuleVisitor
 
