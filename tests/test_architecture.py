@@ -15,13 +15,13 @@ PACKAGE = ROOT / "python" / "lazyparam"
 # Each file, and the files of the package that it may use: lower floors only.
 FLOORS = [
     {"_core", "errors"},
-    {"backends", "_host"},
+    {"backends", "_host", "flags", "_nearest"},
     {"backends._numpy", "backends._torch_scope"},
     {"backends._torch", "backends._jax", "backends._cupy"},
     {"cells", "devices", "init", "places", "_awaiting", "_tree", "_progress"},
-    {"sources", "forms"},
-    {"pytrees"},
-    {"visitors", "display", "drafts", "records", "grads"},
+    {"sources", "forms", "groups"},
+    {"pytrees", "selection"},
+    {"visitors", "display", "drafts", "records", "grads", "freezing"},
     {"standins"},
     {"reparam"},
     {"plans"},

@@ -15,6 +15,7 @@ from .errors import (
     DeviceParseError,
     DeviceUnavailable,
     FormatError,
+    GroupError,
     InitError,
     InitInTransform,
     LazyCycleError,
@@ -29,7 +30,9 @@ from .errors import (
     UnexpectedKeys,
     UnsetError,
 )
+from .flags import Flag
 from .grads import Grads, gradients
+from .groups import ParamGroup
 from .module import Module
 from .places import Place
 from .plans import LoadPlan
@@ -48,8 +51,10 @@ __all__ = [
     "DeviceParseError",
     "DeviceUnavailable",
     "Draft",
+    "Flag",
     "FormatError",
     "Grads",
+    "GroupError",
     "InitError",
     "InitInTransform",
     "Lazy",
@@ -65,6 +70,7 @@ __all__ = [
     "Once",
     "OnceCell",
     "Param",
+    "ParamGroup",
     "ParamMapper",
     "PickleError",
     "Place",
