@@ -19,7 +19,7 @@ FLOORS = [
     {"backends._numpy", "backends._torch_scope"},
     {"backends._torch", "backends._jax", "backends._cupy"},
     {"cells", "devices", "init", "places", "_awaiting", "_tree", "_progress"},
-    {"sources", "forms", "groups"},
+    {"sources", "forms", "groups", "quant"},
     {"pytrees", "selection"},
     {"visitors", "display", "drafts", "records", "grads", "freezing"},
     {"standins"},
