@@ -18,7 +18,7 @@ FLOORS = [
     {"backends", "_host"},
     {"backends._numpy", "backends._torch", "backends._jax", "backends._cupy"},
     {"cells", "devices", "init", "_awaiting", "_tree", "_progress"},
-    {"sources"},
+    {"sources", "quant"},
     {"visitors", "display", "drafts", "records"},
     {"plans"},
     {"module"},
