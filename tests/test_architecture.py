@@ -24,6 +24,7 @@ FLOORS = [
     {"visitors", "display", "drafts", "records", "grads", "freezing"},
     {"standins"},
     {"reparam"},
+    {"quantized"},
     {"plans"},
     {"module"},
     {"__init__"},

@@ -37,6 +37,7 @@ from .module import Module
 from .places import Place
 from .plans import LoadPlan
 from .pytrees import combine
+from .quantized import QuantizedParam, Quantizer, quantize_weights
 from .reparam import AdaptedParam, Reparameterization, activate, active_adapters
 from .visitors import ModuleMapper, ModuleVisitor
 
@@ -76,6 +77,8 @@ __all__ = [
     "Place",
     "Plan",
     "QuantizeError",
+    "QuantizedParam",
+    "Quantizer",
     "RecordError",
     "Reparameterization",
     "ShapeMismatch",
@@ -91,5 +94,6 @@ __all__ = [
     "init",
     "lazy",
     "once",
+    "quantize_weights",
     "summary",
 ]

@@ -202,8 +202,9 @@ impl Coding for NormalFloat {
         scale: f32,
         elements: &mut [[u8; N]],
     ) {
+        let table = NF4.map(|value| E::narrow(value * scale));
         each(codes, elements, |&code, element| {
-            *element = E::narrow(NF4[usize::from(code & 15)] * scale);
+            *element = table[usize::from(code & 15)]
         });
     }
 }
