@@ -93,7 +93,7 @@ def test_a_tree_put_together_again_is_a_module_with_the_same_params() -> None:
         assert was.value is now.value
     assert rebuilt.head.is_tied_to(rebuilt.embed)
     assert (rebuilt.name, rebuilt.config) == (model.name, model.config)
-    assert rebuilt.config is model.config
+    assert rebuilt.config is not model.config, "it is not to change with that one's"
 
 
 def test_a_mapped_module_is_a_module_of_real_parameters() -> None:
@@ -200,7 +200,8 @@ def test_another_identity_is_another_model() -> None:
         ("a", "a", True),
         ({"a": [1]}, {"a": [1]}, True),
         ({"a": [1]}, {"a": [2]}, False),
-        (float("nan"), float("nan"), False),
+        (float("nan"), float("nan"), True),
+        (0.0, -0.0, False),
         (np.ones(3), np.ones(3), False),
         (None, None, True),
     ],
