@@ -681,3 +681,36 @@ def test_without_jax_the_verbs_say_what_to_install() -> None:
     subprocess.run(
         [sys.executable, "-c", code], check=True, timeout=100, cwd=Path(__file__).parent.parent
     )
+
+
+def test_a_constant_that_is_changed_where_it_lies_is_noticed() -> None:
+    """JAX's caches keep forms for long; they are not to change with somebody's list."""
+
+    class Scaled(lp.Module):
+        def __init__(self) -> None:
+            self.w = lp.Param(2, ONES, device="jax:cpu")
+            self.flags = [False]
+            self.options = {"scale": [5.0]}
+
+        def __call__(self) -> Any:
+            return self.w.value * (self.options["scale"][0] if self.flags[0] else 1.0)
+
+    model = Scaled()
+    call = jax.jit(lambda model: model())
+    assert call(model).tolist() == [1, 1]
+    model.flags[0] = True
+    assert call(model).tolist() == [5, 5]
+    model.options["scale"][0] = 7.0
+    assert call(model).tolist() == [7, 7]
+    model.flags.clear()
+    model.flags.append(False)
+    assert call(model).tolist() == [1, 1]
+    assert call(model.clone()).tolist() == [1, 1]
+
+
+def test_a_constant_that_contains_itself_is_no_trouble() -> None:
+    loop: list[Any] = [1]
+    loop.append(loop)
+    model = Bag(t=lp.Param(2, ONES, device="jax:cpu"), c=[loop])
+    with pytest.raises(lp.ModuleError, match="contains itself"):
+        jax.tree.structure(model)
