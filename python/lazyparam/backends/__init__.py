@@ -74,6 +74,14 @@ class Backend(ABC):
         """
         return
 
+    def native_device(self, device: Device) -> Any:
+        """What functions of the library take for `device`."""
+        return str(device)
+
+    def native_dtype(self, name: str) -> Any:
+        """What functions of the library take for the dtype called `name`."""
+        return name
+
     # ---- making values ----------------------------------------------------------------------
 
     @abstractmethod
