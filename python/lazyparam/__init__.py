@@ -28,12 +28,22 @@ from .errors import (
     UnexpectedKeys,
     UnsetError,
 )
+from .factored import linear
 from .grads import Grads, gradients
+from .lora import DoraAdapter, LoraAdapter, apply_lora
+from .merging import MergedParam, merge, merge_errors, unmerge
 from .module import Module
+from .norms import WeightNorm
 from .places import Place
 from .plans import LoadPlan
 from .pytrees import combine
-from .reparam import AdaptedParam, Reparameterization, activate, active_adapters
+from .reparam import (
+    AdaptedParam,
+    Reparameterization,
+    activate,
+    active_adapters,
+    without_adapters,
+)
 from .visitors import ModuleMapper, ModuleVisitor
 
 __all__ = [
@@ -46,6 +56,7 @@ __all__ = [
     "DeviceError",
     "DeviceParseError",
     "DeviceUnavailable",
+    "DoraAdapter",
     "Draft",
     "FormatError",
     "Grads",
@@ -56,6 +67,8 @@ __all__ = [
     "LazyParamError",
     "LazyTypeError",
     "LoadPlan",
+    "LoraAdapter",
+    "MergedParam",
     "MissingParams",
     "Module",
     "ModuleError",
@@ -74,14 +87,21 @@ __all__ = [
     "Summary",
     "UnexpectedKeys",
     "UnsetError",
+    "WeightNorm",
     "__version__",
     "activate",
     "active_adapters",
+    "apply_lora",
     "combine",
     "device",
     "gradients",
     "init",
     "lazy",
+    "linear",
+    "merge",
+    "merge_errors",
     "once",
     "summary",
+    "unmerge",
+    "without_adapters",
 ]
