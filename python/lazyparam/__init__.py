@@ -2,6 +2,7 @@
 
 from . import init
 from ._core import Device, Lazy, OnceCell, Param, ParamMapper, Plan, __version__
+from .adapter_files import load_adapter, save_adapter
 from .cells import Once, lazy, once
 from .devices import device
 from .display import Summary, summary
@@ -98,9 +99,11 @@ __all__ = [
     "init",
     "lazy",
     "linear",
+    "load_adapter",
     "merge",
     "merge_errors",
     "once",
+    "save_adapter",
     "summary",
     "unmerge",
     "without_adapters",

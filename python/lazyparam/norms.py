@@ -21,7 +21,8 @@ __all__ = ["NormOf", "WeightNorm", "in_wider", "magnitude_of", "with_magnitude"]
 def in_wider(x: Any, other: Any) -> Any:
     """`x` in the dtype of the array `other` if that holds all its numbers, else as it is."""
     backend = backend_holding(x)
-    (_, mine), (_, wanted) = backend.meta(x), backend.meta(other)
+    _, mine = backend.meta(x)
+    _, wanted = backend_holding(other).meta(other)
     return x if mine == wanted or not _core.widens(mine, wanted) else backend.as_dtype_of(x, other)
 
 
