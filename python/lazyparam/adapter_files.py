@@ -213,7 +213,7 @@ class _Reading:
         wanted = dtype if self._dtype == "file" else self._dtype
         # The initialiser never runs: what is read takes its place.
         param = Param(shape, init.zeros(), wanted, base.device, self._requires_grad)
-        if stored == shape:
+        if stored == shape and not form.turned:
             return self.source.load(param, name, wanted)
         param = param.load_mapper(form, stored)
         # It was for this file only.
