@@ -9,12 +9,35 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import declare, heartbeat, imports, init, initialize, load, once, small, table, views
+from . import (
+    adapters,
+    declare,
+    heartbeat,
+    imports,
+    init,
+    initialize,
+    load,
+    once,
+    small,
+    table,
+    views,
+)
 from .harness import Scale
 
 ALL = {
     module.__name__.rpartition(".")[2]: module
-    for module in (load, views, small, heartbeat, declare, imports, once, init, initialize)
+    for module in (
+        load,
+        views,
+        small,
+        heartbeat,
+        declare,
+        imports,
+        once,
+        init,
+        initialize,
+        adapters,
+    )
 }
 
 

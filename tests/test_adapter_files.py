@@ -294,6 +294,11 @@ def test_broken_files_are_told_as_such(tmp_path: Path, damage: Callable[[Path], 
         lp.load_adapter(model(), tmp_path)
 
 
+def test_factors_know_their_paths(tmp_path: Path) -> None:
+    loaded = lp.load_adapter(model(), write(tmp_path, FACTORS))
+    assert loaded.q.weight.reparameterization("lora").a.path == "q.weight.lora.a"
+
+
 def test_what_is_not_there_is_told_by_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         lp.load_adapter(model(), tmp_path / "nowhere")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lazyparam as lp
-from tests.helpers import Bag, Counting, Linear, Tied, never
+from tests.helpers import Bag, Counting, Linear, Tied, never, race
 
 
 def model(init: Any = never) -> Bag:
@@ -267,7 +267,7 @@ def test_it_is_computed_in_the_wider_dtype_and_rounded_to_the_base_s() -> None:
     low = lp.Param((8, 8), lp.init.normal(), "float16")
     p = trained(lp.apply_lora(Bag(w=low), dtype="float32")).w
     lora = p.reparameterization("lora")
-    exact = low.val().astype("f4") + lora.a.val() @ lora.b.val() * lora.scale
+    exact = low.val().astype("f4") + (lora.a.val() * lora.scale) @ lora.b.val()
     assert np.array_equal(p.val(), exact.astype("f2"))
     wide = lp.Param((8, 8), lp.init.normal(), "float64")
     q = trained(lp.apply_lora(Bag(w=wide), dtype="float16")).w
@@ -317,6 +317,20 @@ def test_a_magnitude_forces_its_base_once_when_it_is_needed(kind: Any) -> None:
     p.valid().val()
     magnitude(p.clone()).val()
     assert init.runs == 1
+
+
+@pytest.mark.thread_unsafe(reason="threads of its own behind a barrier")
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_threads_share_one_magnitude_and_one_base(kind: Any, eager_switching: None) -> None:
+    def read_by_six() -> None:
+        init = Counting(seconds=0.001)
+        p = kind(init)
+        reads = [lambda: p.val().tobytes(), lambda: magnitude(p) and p.base().tobytes()]
+        assert len(set(race(reads * 3))) == 1
+        assert init.runs == 1
+
+    for _ in range(20):
+        read_by_six()
 
 
 FOLLOWING: dict[str, Callable[[Any], Any]] = {
@@ -476,7 +490,7 @@ def test_merging_low_precision_rounds_once_and_says_what_that_costs() -> None:
     adapted = trained(lp.apply_lora(Bag(w=lp.Param((16, 16), lp.init.normal(), "bfloat16"))))
     lora = adapted.w.reparameterization("lora")
     a, b = (factor.val().astype("f4") for factor in (lora.a, lora.b))
-    exact = adapted.w.base().astype("f4") + a @ b * lora.scale
+    exact = adapted.w.base().astype("f4") + (a * lora.scale) @ b
     merged = lp.merge(adapted).w.val()
     assert np.array_equal(merged, exact.astype(merged.dtype))
     (error,) = lp.merge_errors(adapted).values()

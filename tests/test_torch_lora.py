@@ -250,6 +250,18 @@ def test_low_precision_with_wider_factors_keeps_its_dtype_and_its_gradients(dtyp
     assert model.w.reparameterization("lora").a.grad().dtype == torch.float32
 
 
+@pytest.mark.parametrize(
+    ("base", "factors"), [("float32", "bfloat16"), ("float16", "bfloat16"), ("bfloat16", "float16")]
+)
+def test_narrower_factors_and_factors_of_another_kind_apply_too(base: str, factors: str) -> None:
+    model = lp.apply_lora(net(dtype=base), dtype=factors).train()
+    x = X.to(getattr(torch, base))
+    given = lp.linear(x, model.w)
+    assert given.dtype == x.dtype
+    given.sum().backward()
+    assert model.w.reparameterization("lora").a.grad().dtype == getattr(torch, factors)
+
+
 def test_what_is_merged_until_undone_goes_along_to_devices_and_into_training() -> None:
     model = lp.apply_lora(net(), r=2).to_device("numpy:cpu")
     merged = lp.merge(model, undoable=True)

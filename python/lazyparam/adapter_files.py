@@ -93,7 +93,9 @@ def load_adapter(
         adapted = param.with_reparameterization(nodes[path], name)
         return adapted if active else adapted.with_active(*before)
 
-    return _tree.substitute(module, attach, once=False)
+    adapted = _tree.substitute(module, attach, once=False)
+    _tree.name_params(adapted)
+    return adapted
 
 
 def _planned(

@@ -67,14 +67,19 @@ class LoraAdapter(Reparameterization):
         return backend_holding(value).as_dtype_of(value, base)
 
     def product(self, x: Any, layout: str) -> Any:
-        """Two thin products."""
-        a, b = self.a.value, self.b.value
+        """Two thin products, in the wider dtype of inputs and factors."""
+        a, b = (in_wider(factor.value, x) for factor in (self.a, self.b))
         first, second = (b.T, a.T) if layout == "OI" else (a, b)
-        return (in_wider(x, first) @ first) * self.scale @ second
+        x = in_wider(x, first)
+        if x.dtype != first.dtype or first.dtype != second.dtype:
+            return None  # neither is the wider one: the effective value knows what to do
+        return (x @ first) * self.scale @ second
 
     def _sum(self, base: Any) -> Any:
         """Base and product in the wider dtype."""
-        delta = (in_wider(self.a.value, base) @ in_wider(self.b.value, base)) * self.scale
+        # The scale goes into the thin factor, not over the whole product.
+        a, b = (in_wider(factor.value, base) for factor in (self.a, self.b))
+        delta = (a * self.scale) @ b
         if delta.shape != base.shape:
             delta = delta.reshape(base.shape)
         return in_wider(base, delta) + delta
@@ -230,7 +235,9 @@ def apply_lora(
             nodes[owner] = make.adapter(param)
         return param.with_reparameterization(nodes[owner], name)
 
-    return _tree.substitute(module, change, once=False)
+    adapted = _tree.substitute(module, change, once=False)
+    _tree.name_params(adapted)
+    return adapted
 
 
 class _Making:

@@ -138,7 +138,7 @@ def merge_errors(module: object) -> Mapping[str, float]:
 
 
 def _error_of(param: AdaptedParam) -> float:
-    fold, base = param._fold(), param.valid().base()
+    fold, base = param._fold(), param.valid()._base.val()
     backend = backend_holding(base)
     exact = backend.to_host(fold.exact(base)).astype("float64")
     merged = backend.to_host(fold(base)).astype("float64")

@@ -141,7 +141,7 @@ class Backend(ABC):
 
     def as_dtype_of(self, x: Any, other: Any) -> Any:
         """`x` with the dtype of `other`: rounded by the library itself, and differentiable."""
-        return x.astype(other.dtype)
+        return x if x.dtype == other.dtype else x.astype(other.dtype)
 
     def version(self, x: Any) -> object:
         """A number that changes whenever somebody writes to `x`; None if nobody can tell."""
