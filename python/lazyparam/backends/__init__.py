@@ -147,6 +147,10 @@ class Backend(ABC):
     def copy(self, x: Any) -> Any:
         """The elements of `x` in memory of their own, writable if the library has such arrays."""
 
+    def as_dtype_of(self, x: Any, other: Any) -> Any:
+        """`x` with the dtype of `other`: rounded by the library itself, and differentiable."""
+        return x if x.dtype == other.dtype else x.astype(other.dtype)
+
     def version(self, x: Any) -> object:
         """A number that changes whenever somebody writes to `x`; None if nobody can tell."""
         return None if self.is_mutable else 0

@@ -132,6 +132,9 @@ class JaxBackend(Backend):
         (place,) = x.devices()
         return self.from_host(_host.cast(np.asarray(x), dtype), _device_at(place), sole=True)
 
+    def detach(self, x: Any) -> Any:
+        return jax.lax.stop_gradient(x) if isinstance(x, Tracer) else x
+
     def grad(self, x: Any) -> Any:
         raise AutodiffUnsupported(
             "JAX has no gradients in arrays: it transforms functions",

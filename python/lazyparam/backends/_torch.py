@@ -180,6 +180,10 @@ class TorchBackend(Backend):
         with Scope(x.device):
             return _plain(x).clone()
 
+    def as_dtype_of(self, x: Any, other: Any) -> torch.Tensor:
+        alike: torch.Tensor = x.to(other.dtype)
+        return alike
+
     def version(self, x: Any) -> int:
         return int(x._version)
 
