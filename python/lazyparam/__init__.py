@@ -2,6 +2,7 @@
 
 from . import init
 from ._core import Device, Lazy, OnceCell, Param, ParamMapper, Plan, __version__
+from .buffers import Buffer
 from .cells import Once, lazy, once
 from .devices import device
 from .display import Summary, summary
@@ -33,6 +34,7 @@ from .module import Module
 from .places import Place
 from .plans import LoadPlan
 from .pytrees import combine
+from .records import ModuleRecord
 from .reparam import AdaptedParam, Reparameterization, activate, active_adapters
 from .visitors import ModuleMapper, ModuleVisitor
 
@@ -41,6 +43,7 @@ __all__ = [
     "AlreadySetError",
     "AutodiffUnsupported",
     "BackendMissing",
+    "Buffer",
     "DeclarationError",
     "Device",
     "DeviceError",
@@ -60,6 +63,7 @@ __all__ = [
     "Module",
     "ModuleError",
     "ModuleMapper",
+    "ModuleRecord",
     "ModuleVisitor",
     "Once",
     "OnceCell",

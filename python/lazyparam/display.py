@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from . import _tree
+from . import _tree, buffers
 from ._core import Param
+from .buffers import Buffer
 from .places import Place
 
 __all__ = ["Summary", "SummaryRow", "describe", "format_bytes", "summary"]
@@ -28,6 +29,7 @@ class SummaryRow:
         size: number of elements.
         in_being: whether the value is there.
         tied_to: the path of the parameter that it shares everything with, or None.
+        is_buffer: whether it is a buffer, and no parameter.
     """
 
     path: str
@@ -40,6 +42,7 @@ class SummaryRow:
     size: int
     in_being: bool
     tied_to: str | None
+    is_buffer: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +60,8 @@ class Summary:
 
     @property
     def num_params(self) -> int:
-        """Elements of all parameters."""
-        return sum(row.size for row in self._counted())
+        """Elements of all parameters, buffers left out."""
+        return sum(row.size for row in self._counted() if not row.is_buffer)
 
     @property
     def num_trainable(self) -> int:
@@ -67,12 +70,12 @@ class Summary:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all parameters, once in being."""
+        """Bytes of all parameters and buffers, once in being."""
         return sum(row.nbytes for row in self._counted())
 
     @property
     def nbytes_in_being(self) -> int:
-        """Bytes of the parameters that are in being now."""
+        """Bytes of the parameters and buffers that are in being now."""
         return sum(row.nbytes for row in self._counted() if row.in_being)
 
     def __repr__(self) -> str:
@@ -89,7 +92,7 @@ class Summary:
                     row.dtype,
                     row.device,
                     format_bytes(row.nbytes),
-                    "yes" if row.trainable else "no",
+                    "buffer" if row.is_buffer else "yes" if row.trainable else "no",
                     row.state,
                 )
             )
@@ -125,6 +128,7 @@ def summary(model: object) -> Summary:
     6 elements, 6 trainable; 24 B, 0 B in being
     """
     first: dict[int, str] = {}
+    within_buffers = {path for path, _ in buffers.named(model)}
     rows = []
     for path, param in _tree.walk(model):
         owner = first.setdefault(param._tie, path)
@@ -141,6 +145,7 @@ def summary(model: object) -> Summary:
                 size=param.size,
                 in_being=param.is_initialized,
                 tied_to=tied,
+                is_buffer=path in within_buffers,
             )
         )
     return Summary(tuple(rows))
@@ -176,14 +181,17 @@ def describe(node: object, indent: str = "", outer: tuple[object, ...] = ()) -> 
             lines.append(f"{inner}{name}: {_describe_param(child)},")
         elif isinstance(child, Place):
             lines.append(f"{inner}{name}: {_describe_param(child, 'Place')},")
+        elif isinstance(child, Buffer):
+            note = "" if child.persistent else ", not stored"
+            lines.append(f"{inner}{name}: {_describe_param(child, 'Buffer', note)},")
         elif isinstance(child, _tree.Branch) or _leads_to_params(child, outer):
             lines.append(f"{inner}{name}: {describe(child, inner, outer)},")
     return "\n".join([f"{head}(", *lines, f"{indent})"]) if lines else f"{head}()"
 
 
-def _describe_param(param: Param[Any] | Place, kind: str = "Param") -> str:
+def _describe_param(param: Param[Any] | Place | Buffer, kind: str = "Param", note: str = "") -> str:
     shape = ", ".join(map(str, param.shape))
-    return f"{kind}({param.dtype}[{shape}], {param.device}, {param.state})"
+    return f"{kind}({param.dtype}[{shape}], {param.device}, {param.state}{note})"
 
 
 def _leads_to_params(node: object, outer: tuple[object, ...]) -> bool:

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
-from . import _core, _tree, display, grads, plans, pytrees, records, reparam
+from . import _core, _tree, buffers, display, grads, plans, pytrees, records, reparam
 from ._core import Device, Param
 from ._progress import Progress, reporting
+from .buffers import Buffer
 from .errors import ModuleError
 from .grads import Grads
 from .plans import DType, LoadPlan, Rename, Rules
+from .records import Group, ModuleRecord
 from .sources import Mode, PathLike
 from .visitors import ModuleMapper, ModuleVisitor
 
@@ -72,16 +74,28 @@ class Module(_tree.Branch, metaclass=_Named):
     # Looking: nothing comes into being.
 
     def named_parameters(self, remove_duplicate: bool = True) -> Iterator[tuple[str, Param[Any]]]:
-        """Paths and parameters in order; tied ones once, at their first path, unless told so."""
-        leaves = _tree.walk(self)
+        """Paths and parameters in order; tied ones once, at their first path, unless told so.
+
+        Buffers are none: see :meth:`named_buffers`.
+        """
+        leaves = buffers.parameters(self)
         yield from _tree.unique(leaves) if remove_duplicate else leaves
 
     def parameters(self, remove_duplicate: bool = True) -> Iterator[Param[Any]]:
         """The parameters in order, as :meth:`named_parameters`."""
         return (param for _, param in self.named_parameters(remove_duplicate))
 
+    def named_buffers(self, remove_duplicate: bool = True) -> Iterator[tuple[str, Buffer]]:
+        """Paths and buffers in order, persistent or not; tied ones once unless told so."""
+        seen: set[int] = set()
+        for path, buffer in buffers.named(self):
+            tie = buffer._base._tie
+            if not remove_duplicate or tie not in seen:
+                yield path, buffer
+            seen.add(tie)
+
     def visit(self, visitor: ModuleVisitor) -> None:
-        """Show every parameter to `visitor`.
+        """Show every parameter to `visitor`, the one within each buffer too.
 
         Raises:
             ModuleError: if it is not a ModuleVisitor.
@@ -98,8 +112,8 @@ class Module(_tree.Branch, metaclass=_Named):
         )
 
     def devices(self) -> list[Device]:
-        """The devices of the parameters, each once, in order of first sight."""
-        return list(dict.fromkeys(param.device for param in self.parameters()))
+        """The devices of the parameters and buffers, each once, in order of first sight."""
+        return list(dict.fromkeys(leaf.param.device for leaf in _tree.walk(self)))
 
     def __repr__(self) -> str:
         return display.describe(self)
@@ -181,7 +195,7 @@ class Module(_tree.Branch, metaclass=_Named):
         return self.set_requires_grad(False)
 
     def unfreeze(self) -> Self:
-        """The module with everything to train that can be."""
+        """The module with everything to train that can be: never a buffer."""
         return self.set_requires_grad(True)
 
     # Training.
@@ -241,7 +255,7 @@ class Module(_tree.Branch, metaclass=_Named):
     # Coming into being.
 
     def initialize(self, threads: int | None = None, progress: Progress = None) -> Self:
-        """Bring every lazy parameter into being, in parallel, detached from the interpreter.
+        """Bring all that is lazy into being, buffers too: in parallel, and detached from Python.
 
         Stops at the first error or Ctrl-C: what is being made by then is finished and stays, the
         rest stays lazy. Initialisers run in threads of their own, without the caller's context
@@ -259,7 +273,7 @@ class Module(_tree.Branch, metaclass=_Named):
             BaseException: what the first failing initialiser raised, with the parameter's path.
         """
         lazy = []
-        for path, param in self.named_parameters():
+        for path, param in _tree.unique(_tree.walk(self)):
             param._found_at(path)
             if not param.is_initialized:
                 lazy.append(param)
@@ -349,6 +363,9 @@ class Module(_tree.Branch, metaclass=_Named):
     def save_file(self, path: PathLike, metadata: Mapping[str, str] | None = None) -> None:
         """Write all parameters to one safetensors file; tied ones once. Brings them into being.
 
+        Identities are not written (:meth:`record` has them): a model has one file, whoever made it.
+        Buffers that are not persistent are left out.
+
         Written to a temporary file that then takes the place of `path`: mode, owner and links of
         an existing file are kept, and an error leaves it as it was.
         """
@@ -375,6 +392,75 @@ class Module(_tree.Branch, metaclass=_Named):
         """
         rules = Rules.of(strict, allow_missing, allow_unexpected, skip_mismatched, rename, dtype)
         return plans.plan_state(self, state, rules).commit()
+
+    # Records.
+
+    def record(self, group: Group | None = None) -> ModuleRecord:
+        """What the module stores, with identities and ties: a snapshot, on the host.
+
+        Nothing that happens to this module later changes it, not even what an optimiser writes
+        into torch's tensors. Lazy parameters stay lazy in the record and share the one draw or read
+        with this module, or repeat it. Two kinds come into being: those with save mappers, and, on
+        libraries whose arrays can be written to (torch, CuPy), those that a function of yours makes
+        or maps.
+
+        Args:
+            group: record only what this ``ParamGroup`` selects, tied parameters by any of their
+                paths. Nothing else is looked at.
+
+        Raises:
+            RecordError: if the group selects nothing.
+        """
+        return records.record(self, group)
+
+    def plan_record(
+        self,
+        record: ModuleRecord,
+        *,
+        strict: bool = True,
+        allow_missing: bool | None = None,
+        allow_unexpected: bool | None = None,
+        skip_mismatched: bool = False,
+        rename: Rename = None,
+        dtype: DType = "keep",
+    ) -> LoadPlan[Self]:
+        """What loading `record` would do; print it. Arguments as in :meth:`plan_load`.
+
+        For `dtype`, ``"file"`` is the dtypes of the record.
+        """
+        rules = Rules.of(strict, allow_missing, allow_unexpected, skip_mismatched, rename, dtype)
+        return plans.plan_record(self, record, rules)
+
+    def load_record(
+        self,
+        record: ModuleRecord,
+        *,
+        strict: bool = True,
+        allow_missing: bool | None = None,
+        allow_unexpected: bool | None = None,
+        skip_mismatched: bool = False,
+        rename: Rename = None,
+        dtype: DType = "keep",
+    ) -> Self:
+        """The module with the parameters of `record`: :meth:`plan_record`, then commit.
+
+        Devices, wishes to train, mappers, ties and what is attached to parameters are this
+        module's; the identities are the record's, where it has them. What is lazy there is lazy
+        here, and no initialiser of a loaded parameter ever runs.
+
+        Raises:
+            RecordError: one error that lists every problem; this module stays as it is.
+        """
+        plan = self.plan_record(
+            record,
+            strict=strict,
+            allow_missing=allow_missing,
+            allow_unexpected=allow_unexpected,
+            skip_mismatched=skip_mismatched,
+            rename=rename,
+            dtype=dtype,
+        )
+        return plan.commit()
 
 
 def _insist(given: object, kind: type) -> None:
