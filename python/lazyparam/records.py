@@ -226,7 +226,10 @@ class ModuleRecord(Mapping[str, Param[Any]]):
         Raises:
             FormatError: if they are no well-formed safetensors file.
         """
-        tensors, texts = _core.decode(memoryview(data).cast("B"))
+        view = memoryview(data)
+        if not (view.readonly and view.c_contiguous):
+            view = memoryview(bytes(view))  # what may be written to is taken as it is now
+        tensors, texts = _core.decode(view.cast("B"))
         told = identities.told_by(texts, tensors, "these bytes")
         texts.pop(identities.KEY, None)
         params = {}
