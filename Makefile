@@ -18,7 +18,7 @@ export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test lint format test-rust test-loom test-python wheel bench docs clean \
+.PHONY: help dev demo test lint format test-rust test-loom test-python test-gpu test-oldest wheel bench docs clean \
   stress proof proof-races proof-loom proof-asan proof-statistics proof-free-threaded wheels
 
 help: ## list the targets
@@ -72,6 +72,15 @@ wheel: $(VENV)/build ## build the wheel in release mode and install it into .ven
 	@$(BIN)/maturin build --quiet --release --locked --interpreter $(BIN)/python --out $(WHEELS)
 	@$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(WHEELS)/lazyparam-*.whl
 	@$(BIN)/python -m pip install --quiet $(WHEELS)/lazyparam-*.whl
+
+test-oldest: $(VENV)/test wheel ## pytest with the oldest NumPy and JAX that are supported; .venv keeps them
+	@echo "== oldest versions"
+	@$(BIN)/python -m pip install --quiet "numpy==2.0.*" "jax==0.5.0" "jaxlib==0.5.0"
+	$(BIN)/python -m pytest --ignore tests/test_minilm.py
+
+test-gpu: $(VENV)/test $(LIBRARIES) wheel ## checks on a GPU, with whichever of CuPy and torch are installed
+	@echo "== checks on a GPU"
+	$(BIN)/python tools/gpu.py
 
 stress: $(VENV)/test wheel ## both suites 20 times in a row, Python threads switched every microsecond
 	@for round in $$(seq 20); do echo "== round $$round"; \

@@ -9,12 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import declare, heartbeat, imports, init, initialize, load, once, small, table, views
+from . import declare, heartbeat, imports, init, initialize, load, once, quant, small, table, views
 from .harness import Scale
 
 ALL = {
     module.__name__.rpartition(".")[2]: module
-    for module in (load, views, small, heartbeat, declare, imports, once, init, initialize)
+    for module in (load, views, small, heartbeat, declare, imports, once, init, initialize, quant)
 }
 
 
@@ -48,8 +48,8 @@ def main() -> None:
     print(table.markdown(rows) if args.markdown else table.plain(rows))
     print(
         "\nMedians over rounds that take turns (least – most); ratios are medians round by round. "
-        "Of `once`, `init` and `initialize`, the best of many short rounds that take turns, and "
-        "the ratios of those."
+        "Of `once`, `init`, `initialize` and `quant`, the best of many short rounds that take "
+        "turns, and the ratios of those."
     )
     if args.quick:
         print("A trial with small sizes: it shows that all works, not how fast.")

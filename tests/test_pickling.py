@@ -5,12 +5,14 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import textwrap
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import lazyparam as lp
+from tests.checkpoint_files import run_python
 from tests.helpers import Linear, Tied
 
 
@@ -163,3 +165,30 @@ def test_a_loaded_model_pickles_as_a_reference_to_its_file(tmp_path) -> None:
 def test_devices_initialisers_and_plans_pickle() -> None:
     for thing in (lp.device("cuda:3"), lp.init.constant(2)):
         assert again(thing) == thing
+
+
+def test_a_ready_value_for_a_library_that_is_not_there_waits_on_the_host() -> None:
+    """jax-ml/jax#14184, ludwig-ai/ludwig#3788: a model of a GPU, on a machine without."""
+    pytest.importorskip("torch")
+    param = lp.Param.from_data([1.0, 2.0], "torch:cpu")
+    assert param.is_initialized
+    code = f"""
+        import pickle, sys
+        sys.modules["torch"] = None
+        import lazyparam as lp
+        param = pickle.loads({pickle.dumps(param)!r})
+        assert (param.shape, str(param.device)) == ((2,), "torch:cpu")
+        assert not param.is_initialized and "derived" in repr(param)
+        for _ in range(2):
+            try:
+                param.val()
+            except lp.BackendMissing:
+                pass
+            else:
+                raise AssertionError("it was read")
+        assert param.to_device("cpu").val().tolist() == [1, 2]
+        again = pickle.loads(pickle.dumps(param))
+        assert again.to_device("cpu").val().tolist() == [1, 2]
+    """
+    done = run_python(textwrap.dedent(code))
+    assert (done.returncode, done.stderr) == (0, "")

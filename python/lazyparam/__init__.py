@@ -16,6 +16,7 @@ from .errors import (
     DeviceParseError,
     DeviceUnavailable,
     FormatError,
+    GroupError,
     InitError,
     InitInTransform,
     LazyCycleError,
@@ -24,16 +25,20 @@ from .errors import (
     MissingParams,
     ModuleError,
     PickleError,
+    QuantizeError,
     RecordError,
     ShapeMismatch,
     UnexpectedKeys,
     UnsetError,
 )
+from .flags import Flag
 from .grads import Grads, gradients
+from .groups import ParamGroup
 from .module import Module
 from .places import Place
 from .plans import LoadPlan
 from .pytrees import combine
+from .quantized import QuantizedParam, Quantizer, quantize_weights
 from .records import ModuleRecord
 from .reparam import AdaptedParam, Reparameterization, activate, active_adapters
 from .visitors import ModuleMapper, ModuleVisitor
@@ -50,8 +55,10 @@ __all__ = [
     "DeviceParseError",
     "DeviceUnavailable",
     "Draft",
+    "Flag",
     "FormatError",
     "Grads",
+    "GroupError",
     "InitError",
     "InitInTransform",
     "Lazy",
@@ -68,10 +75,14 @@ __all__ = [
     "Once",
     "OnceCell",
     "Param",
+    "ParamGroup",
     "ParamMapper",
     "PickleError",
     "Place",
     "Plan",
+    "QuantizeError",
+    "QuantizedParam",
+    "Quantizer",
     "RecordError",
     "Reparameterization",
     "ShapeMismatch",
@@ -87,5 +98,6 @@ __all__ = [
     "init",
     "lazy",
     "once",
+    "quantize_weights",
     "summary",
 ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from . import _core, _host, _tree, buffers, identities, pytrees
 from ._core import Device, Param
@@ -13,18 +13,12 @@ from .devices import backend_of
 from .display import format_bytes
 from .errors import RecordError
 from .identities import Identities
+from .selection import GroupLike, choose
 from .sources import FileSource, Mode, PathLike
 
-__all__ = ["Group", "ModuleRecord", "RecordSource", "record", "save", "state_dict"]
+__all__ = ["ModuleRecord", "RecordSource", "record", "save", "state_dict"]
 
 HOST = Device("numpy:cpu")
-
-
-class Group(Protocol):
-    """Whatever selects parameters: a ``ParamGroup``, say."""
-
-    def matches(self, path: str, param: Any, /) -> object:
-        """Whether it selects `param`, which is at `path`."""
 
 
 # ---- arrays and files ----------------------------------------------------------------------------
@@ -161,18 +155,20 @@ class ModuleRecord(Mapping[str, Param[Any]]):
         count = f"{len(self)} parameter{'' if len(self) == 1 else 's'}"
         return f"ModuleRecord({count}, {format_bytes(self.nbytes)})"
 
-    def select(self, group: Group) -> ModuleRecord:
+    def select(self, group: GroupLike, *, allow_missing: bool = False) -> ModuleRecord:
         """The part of it that `group` selects, tied parameters by any of their paths.
 
+        Args:
+            group: a ``ParamGroup``, or a shell pattern for paths.
+            allow_missing: whether the group may select nothing, and name paths that are not here.
+
         Raises:
-            RecordError: if that is nothing, or `group` selects no parameters at all.
+            GroupError: if it selects nothing, or names paths that are not here.
         """
-        paths = {path: [path] for path in self._params}
-        for path, first in self._identities.ties.items():
-            paths[first].append(path)
-        chosen = _chosen(group, ([(at, p) for at in paths[path]] for path, p in self.items()))
-        params = {places[0][0]: places[0][1] for places in chosen}
         ids, ties = self._identities
+        tied = {path: self._params[first] for path, first in ties.items()}
+        is_wanted = choose({**self._params, **tied}, group, allow_missing=allow_missing)
+        params = {path: param for path, param in self.items() if is_wanted(param)}
         return ModuleRecord(
             params,
             {path: number for path, number in ids.items() if path in params},
@@ -247,35 +243,21 @@ class ModuleRecord(Mapping[str, Param[Any]]):
         return [_written(path, param) for path, param in self.items()], texts
 
 
-def record(module: object, group: Group | None) -> ModuleRecord:
+def record(module: object, group: GroupLike | None, allow_missing: bool) -> ModuleRecord:
     """The record of ``Module.record``."""
     pytrees.refuse_occupied(module)
+    # All is chosen before anything is read.
+    is_wanted = choose(module, group, allow_missing=allow_missing, flags=False)
     tied: dict[int, list[_tree.Leaf]] = {}
     for leaf in buffers.stored(module):
-        tied.setdefault(leaf.param._tie, []).append(leaf)
-    # All is chosen before anything is read.
-    chosen = list(tied.values()) if group is None else _chosen(group, tied.values())
-    firsts = [leaves[0] for leaves in chosen]
+        if is_wanted(leaf.param):
+            tied.setdefault(leaf.param._tie, []).append(leaf)
+    firsts = [leaves[0] for leaves in tied.values()]
     return ModuleRecord(
         {path: _kept(param) for path, param in firsts},
         {path: param.id for path, param in firsts},
-        {path: leaves[0].path for leaves in chosen for path, _ in leaves[1:]},
+        {path: leaves[0].path for leaves in tied.values() for path, _ in leaves[1:]},
     )
-
-
-def _chosen(group: Group, tied: Iterable[Any]) -> list[Any]:
-    """Those of `tied`, lists of paths and parameters, that `group` selects by any of the paths."""
-    matches = getattr(group, "matches", None)
-    if not callable(matches):
-        raise RecordError(
-            "this selects no parameters",
-            expected="a ParamGroup, or whatever has matches(path, param)",
-            found=type(group).__name__,
-        )
-    chosen = [leaves for leaves in tied if any(matches(*leaf) for leaf in leaves)]
-    if not chosen:
-        raise RecordError("the group selects nothing here", found=f"{group!r:.200}")
-    return chosen
 
 
 def _kept(param: Param[Any]) -> Param[Any]:

@@ -117,9 +117,13 @@ class TorchBackend(Backend):
         return Scope(_place(device))
 
     def publish(self, x: Any, device: Device, sole: bool, ours: bool) -> torch.Tensor:
+        is_queued = x.device.type != "cpu"
+        if is_queued and not ours:
+            # Before it is copied: the copy is made on the current stream.
+            _finish_work_on(x.device, everywhere=True)
         value: torch.Tensor = x if ours else _owned(x, sole)
-        if value.device.type != "cpu":
-            _finish_work_on(value.device, everywhere=not ours)
+        if is_queued:
+            _finish_work_on(value.device, everywhere=False)
         return value
 
     def from_host(self, array: Any, device: Device, sole: bool) -> torch.Tensor:

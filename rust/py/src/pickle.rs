@@ -327,15 +327,11 @@ pub(crate) fn rebuild_state(
     plan: &Bound<'_, PyAny>,
     derived: &Bound<'_, PyList>,
 ) -> PyResult<State> {
-    let py = origin.py();
     let plan = plan_in(plan)?;
     let mut lazy = if let Ok(state) = origin.cast::<State>() {
         state.get().lazy.clone()
     } else if ready {
-        let value = Array::from_host(origin.clone(), &plan.device)?;
-        let settled = lazyparam_core::Value::settle(value, &plan, Cx::new(py));
-        let settled = settled.map_err(|failure| failure.into_err(py))?;
-        Lazy::ready(plan, settled)
+        ready_state(origin, plan)?
     } else {
         Lazy::new(plan, Recipe::Origin(origin_in(origin)?))
     };
@@ -355,6 +351,32 @@ pub(crate) fn rebuild_state(
         path: None,
         listed: AtomicBool::new(false),
     })
+}
+
+/// A state whose value comes as an array of NumPy.
+///
+/// Where its device cannot be used, it comes to nothing yet: it waits on the host for its move, so
+/// that the model can be looked at, and moved elsewhere.
+fn ready_state(host: &Bound<'_, PyAny>, plan: Plan<Array>) -> PyResult<Arc<Lazy<Array>>> {
+    let py = host.py();
+    match settled_state(host, plan.clone()) {
+        Err(error)
+            if error.matches(py, py.import("lazyparam.errors")?.getattr("DeviceError")?)? =>
+        {
+            let source = settled_state(host, plan.at(&Device::cpu()))?;
+            let steps = Vec::new();
+            Ok(Lazy::new(plan, Recipe::Derive { source, steps }))
+        }
+        outcome => outcome,
+    }
+}
+
+fn settled_state(host: &Bound<'_, PyAny>, plan: Plan<Array>) -> PyResult<Arc<Lazy<Array>>> {
+    let py = host.py();
+    let value = Array::from_host(host.clone(), &plan.device)?;
+    let settled = lazyparam_core::Value::settle(value, &plan, Cx::new(py));
+    let settled = settled.map_err(|failure| failure.into_err(py))?;
+    Ok(Lazy::ready(plan, settled))
 }
 
 fn origin_in(origin: &Bound<'_, PyAny>) -> PyResult<Origin<Array>> {
