@@ -300,3 +300,23 @@ def test_jax_finds_buffers_in_the_frozen_part_and_makes_them_again() -> None:
     assert doubled.shift.id == model.shift.id
     assert not doubled.shift.requires_grad
     assert model.abstract().shift.shape == (2,)
+
+
+# ---- groups --------------------------------------------------------------------------------------
+
+
+def test_groups_select_buffers_and_still_nothing_trains_them() -> None:
+    module = Norm(lp.init.ones())
+    assert lp.ParamGroup.glob("*").paths(module) == ["scale", "mean", "table"]
+    before = module.training_state()
+    assert before == {"scale": True, "mean": False, "table": False}
+    wished = module.unfreeze("scale").with_training_state(dict.fromkeys(before, True))
+    assert wished.training_state() == before
+    assert list(module.record("mean")) == ["mean"]
+
+
+def test_a_quantiser_passes_buffers_over() -> None:
+    module = Bag(w=lp.Param((2, 64), never), b=lp.Buffer((2, 64), never))
+    packed = lp.quantize_weights(module, lp.quant.nf4())
+    assert isinstance(packed.w, lp.QuantizedParam)
+    assert isinstance(packed.b, lp.Buffer)

@@ -802,3 +802,54 @@ def test_a_packed_base_keeps_its_dtype_and_its_effective_value() -> None:
     loaded = model(never, never).load_record(record)
     assert loaded.w.dtype == "int8"
     assert loaded.w.value.tolist() == source.w.value.tolist() == [2, -1, 4]
+
+
+@pytest.mark.parametrize("scheme", [lp.quant.q8s(), lp.quant.q4s(), lp.quant.nf4()], ids=str)
+def test_quantised_weights_and_their_adapter_come_back_exactly(scheme: lp.quant.Scheme) -> None:
+    """B10: packed dtypes, adapter and effective value; merged, it loads into a dense parameter."""
+
+    def model(base: Any, init: Any) -> Bag:
+        plain = Bag(w=lp.Param((64, 3), base), b=lp.Param(3, base))
+        packed = lp.quantize_weights(plain, scheme, "w")
+        packed.w = packed.w.with_reparameterization(Rows(init))
+        return packed
+
+    source = model(lp.init.normal(), lp.init.normal())
+    record = source.record()
+    assert set(record) == {
+        "b",
+        "w.values",
+        "w.scales",
+        "w.lora.a",
+    }
+    assert not source.w.is_initialized
+    for each in (record, lp.ModuleRecord.from_bytes(record.to_bytes())):
+        loaded = model(never, never).load_record(each)
+        assert loaded.w.base().scheme == scheme
+        assert loaded.w.id == source.w.id
+        assert list(loaded.w.reparameterizations) == ["lora"]
+        assert loaded.w.value.tobytes() == source.w.value.tobytes()
+        assert {p.dtype for p in each.values()} == {p.dtype for p in loaded.parameters()}
+    merged = source.materialize()
+    assert merged.materialize().w.value.tobytes() == merged.w.value.tobytes()
+    dense = Bag(w=lp.Param((64, 3), never), b=lp.Param(3, never)).load_record(merged.record())
+    assert dense.w.value.tobytes() == source.w.value.tobytes()
+
+
+class Rows(lp.Reparameterization):
+    """Adds a number to each row."""
+
+    NAME = "lora"
+
+    def __init__(self, init: Any) -> None:
+        self.a = lp.Param((64, 1), init)
+
+    def apply(self, base: Any) -> Any:
+        return base + self.a.value
+
+
+def test_flags_are_no_part_of_a_record() -> None:
+    """B46"""
+    model = Bag(w=lp.Param(2, lp.init.ones()), dropout=lp.Flag(True))
+    assert list(model.record()) == ["w"]
+    assert model.freeze().load_record(model.record()).dropout.id == model.dropout.id
