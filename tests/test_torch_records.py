@@ -260,3 +260,22 @@ def test_a_buffer_can_be_made_of_a_tensor_of_torch() -> None:
     with torch.no_grad():
         source.zero_()
     assert buffer.value.tolist() == [1, 1, 1]
+
+
+# ---- parameters loaded from parameters -----------------------------------------------------------
+
+
+def test_a_parameter_may_be_loaded_from_another_and_shares_no_memory_with_it() -> None:
+    ready = lp.Param(3, lp.init.ones(), device="torch:cpu")
+    ready.val()
+    loaded = lp.Param(3, never, device="torch:cpu").transform_for_load(ready)
+    ready.value.zero_()
+    assert loaded.value.tolist() == [1, 1, 1]
+    for dtype in (None, "float16"):
+        lazy = lp.Param(3, lp.init.ones(), device="torch:cpu")
+        loaded = lp.Param(3, never, device="torch:cpu").transform_for_load(lazy, dtype=dtype)
+        assert not loaded.is_initialized
+        loaded.value.zero_()
+        assert lazy.value.tolist() == [1, 1, 1]
+    with pytest.raises(lp.ShapeMismatch):
+        lp.Param(4, never, device="torch:cpu").transform_for_load(lazy)

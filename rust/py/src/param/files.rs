@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use super::Param;
 use super::declare::{id_of, state_of, state_over};
 use crate::array::{Array, Read, Step};
+use crate::backend::Backend;
 use crate::checkpoint::{Checkpoint, Mode};
 use crate::dtype::dtype_of;
 use crate::errors::{Failure, Raise};
@@ -37,7 +38,7 @@ impl Param {
     ) -> PyResult<Self> {
         let py = tensor.py();
         let source = match tensor.cast::<Self>() {
-            Ok(param) => apart(param.get().core.state()),
+            Ok(param) => self.apart(py, param.get().core.state())?,
             Err(_) => self.located(py, state_over(tensor).map_err(Failure::from))?,
         };
         self.loaded(py, source, dtype.map(dtype_of).transpose()?, id)
@@ -107,17 +108,21 @@ impl Param {
     }
 }
 
-/// A state of its own with the value of `source`: whoever may write to the one does not reach the
-/// other.
-fn apart(source: &Arc<Lazy<Array>>) -> Arc<Lazy<Array>> {
-    let derive = Recipe::Derive {
-        source: source.clone(),
-        steps: Vec::new(),
-    };
-    Lazy::new(source.plan().clone(), derive)
-}
-
 impl Param {
+    /// A state of its own with the value of `source`: whoever writes to the one does not reach the
+    /// other. It is made now if `source` is there and may be written to at any time.
+    fn apart(&self, py: Python<'_>, source: &Arc<Lazy<Array>>) -> PyResult<Arc<Lazy<Array>>> {
+        let derive = Recipe::Derive {
+            source: source.clone(),
+            steps: Vec::new(),
+        };
+        let apart = Lazy::new(source.plan().clone(), derive);
+        if source.get().is_some() && Backend::of(py, &source.plan().device)?.is_mutable()? {
+            self.try_with(py, |label| apart.force(label, Cx::new(py)).map(drop))?;
+        }
+        Ok(apart)
+    }
+
     /// The parameter with the value of `source` in its stored form; never runs the initialiser.
     ///
     /// With nothing between the tensor and the parameter, a cast is made where the tensor is: the
