@@ -444,7 +444,7 @@ def test_an_identity_that_another_parameter_of_the_module_has_is_not_given_twice
     plan = model.plan_record(
         model.record(lp.ParamGroup.from_paths("a")), rename={"a": "b"}, strict=False
     )
-    assert "'b' keeps its identity: that of 'a' belongs to 'a'" in plan.warnings
+    assert "'b' keeps its identity: the one that comes belongs to 'a'" in plan.warnings
     loaded = plan.commit()
     assert ids(loaded) == ids(model)
     assert loaded.b.value.tolist() == [1, 1]

@@ -294,25 +294,22 @@ class _Planning(Generic[M]):
         loaded: dict[str, list[str]] = {}
         for match in self._loaded:
             loaded.setdefault(match.name, []).append(match.path)
-        others = {leaves[0].param.id: leaves[0].path for leaves in groups}
-        for match in self._loaded:
-            others = {number: path for number, path in others.items() if path != match.path}
-        ids = {}
+        ids: dict[str, int] = {}
         for name, paths in loaded.items():
             own, *copies = sorted(paths, key=lambda path: path in self._further)
             self._notes += [
                 f"{path!r} gets a copy of {name!r}: they are one parameter there, and not here"
                 for path in copies
             ]
-            number = self._source.identities.ids.get(name)
-            if number is None:
-                continue
-            if number in others:
-                self._notes.append(
-                    f"{own!r} keeps its identity: that of {name!r} belongs to {others[number]!r}"
-                )
-                continue
-            ids[own] = number
+            if name in self._source.identities.ids:
+                ids[own] = self._source.identities.ids[name]
+        firsts = (leaves[0] for leaves in groups)
+        kept = {param.id: path for path, param in firsts if path not in ids}
+        for path in [path for path, number in ids.items() if number in kept]:
+            owner = kept[ids.pop(path)]
+            self._notes.append(
+                f"{path!r} keeps its identity: the one that comes belongs to {owner!r}"
+            )
         return ids
 
     def _note_unstored(self, unexpected: list[str]) -> None:

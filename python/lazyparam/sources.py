@@ -62,13 +62,14 @@ class FileSource:
         self.mode = mode
         self.label = os.fspath(path)
         texts = self._checkpoint.metadata
-        self.identities = identities.told_by(texts, self._checkpoint.entries(), self.label)
+        self._entries = self._checkpoint.entries()
+        self.identities = identities.told_by(texts, self._entries, self.label)
         texts.pop(identities.KEY, None)
         self.metadata: Mapping[str, str] = texts
         self.warnings: Sequence[str] = self._checkpoint.warnings
 
     def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
-        return self._checkpoint.entries()
+        return self._entries
 
     def load(
         self, param: Param[Any], name: str, dtype: str | None = None, id: int | None = None
