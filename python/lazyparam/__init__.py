@@ -3,6 +3,7 @@
 from . import init
 from ._core import Device, Lazy, OnceCell, Param, ParamMapper, Plan, __version__
 from .adapter_files import load_adapter, save_adapter
+from .buffers import Buffer
 from .cells import Once, lazy, once
 from .devices import device
 from .display import Summary, summary
@@ -43,6 +44,7 @@ from .places import Place
 from .plans import LoadPlan
 from .pytrees import combine
 from .quantized import QuantizedParam, Quantizer, quantize_weights
+from .records import ModuleRecord
 from .reparam import (
     AdaptedParam,
     Reparameterization,
@@ -57,6 +59,7 @@ __all__ = [
     "AlreadySetError",
     "AutodiffUnsupported",
     "BackendMissing",
+    "Buffer",
     "DeclarationError",
     "Device",
     "DeviceError",
@@ -81,6 +84,7 @@ __all__ = [
     "Module",
     "ModuleError",
     "ModuleMapper",
+    "ModuleRecord",
     "ModuleVisitor",
     "Once",
     "OnceCell",

@@ -38,10 +38,12 @@ __all__ = [
     "Plan",
     "State",
     "__version__",
+    "decode",
     "dequantize",
     "dtype_kind",
     "dtype_name",
     "dtype_size",
+    "encode",
     "fill_box",
     "gain_of",
     "initialize",
@@ -290,7 +292,10 @@ class Param(Generic[_ArrayT]):
     def materialize(self) -> Self: ...
     def clone(self, independent: bool = False) -> Self: ...
     def transform_for_load(
-        self, tensor: _ArrayT, id: int | None = None, dtype: _Dtype | None = None
+        self,
+        tensor: _ArrayT | Param[Any],
+        id: int | None = None,
+        dtype: _Dtype | None = None,
     ) -> Self: ...
     def transform_for_save(self) -> Self: ...
     def writable(self) -> Draft: ...
@@ -304,6 +309,8 @@ class Param(Generic[_ArrayT]):
     @property
     def _has_load_mapper(self) -> bool: ...
     @property
+    def _repeats(self) -> bool: ...
+    @property
     def _traits(
         self,
     ) -> tuple[int, bool, tuple[int, ...] | None, tuple[Any, ...], tuple[Any, ...]]: ...
@@ -313,7 +320,12 @@ class Param(Generic[_ArrayT]):
     def _found_at(self, path: str) -> None: ...
     def _retied(self, was: Param[Any], now: Param[Any]) -> Self: ...
     def _load_from(
-        self, checkpoint: Checkpoint, name: str, mode: str, dtype: str | None = None
+        self,
+        checkpoint: Checkpoint,
+        name: str,
+        mode: str,
+        dtype: str | None = None,
+        id: int | None = None,
     ) -> Self: ...
 
 @final
@@ -355,6 +367,13 @@ def write_file(
     tensors: Sequence[tuple[str, str, Sequence[int], np.ndarray[Any, Any]]],
     metadata: Mapping[str, str],
 ) -> None: ...
+def encode(
+    tensors: Sequence[tuple[str, str, Sequence[int], np.ndarray[Any, Any]]],
+    metadata: Mapping[str, str],
+) -> bytes: ...
+def decode(
+    data: object,
+) -> tuple[dict[str, tuple[str, tuple[int, ...], Buffer]], dict[str, str]]: ...
 def rebuild_attribute(
     class_: type[Any], function: Callable[[Any], Any], slot: str | None, name: str | None
 ) -> LazyAttribute[Any]: ...

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from . import _tree, selection
+from . import _tree, buffers, selection
 from ._core import Param
+from .buffers import Buffer
 from .flags import Flag
 from .places import Place
 from .selection import GroupLike
@@ -30,6 +31,7 @@ class SummaryRow:
         size: number of elements.
         in_being: whether the value is there.
         tied_to: the path of the parameter that it shares everything with, or None.
+        is_buffer: whether it is a buffer, and no parameter.
     """
 
     path: str
@@ -42,6 +44,7 @@ class SummaryRow:
     size: int
     in_being: bool
     tied_to: str | None
+    is_buffer: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +64,8 @@ class Summary:
 
     @property
     def num_params(self) -> int:
-        """Elements of all parameters."""
-        return sum(row.size for row in self._counted())
+        """Elements of all parameters, buffers left out."""
+        return sum(row.size for row in self._counted() if not row.is_buffer)
 
     @property
     def num_trainable(self) -> int:
@@ -71,12 +74,12 @@ class Summary:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all parameters, once in being."""
+        """Bytes of all parameters and buffers, once in being."""
         return sum(row.nbytes for row in self._counted())
 
     @property
     def nbytes_in_being(self) -> int:
-        """Bytes of the parameters that are in being now."""
+        """Bytes of the parameters and buffers that are in being now."""
         return sum(row.nbytes for row in self._counted() if row.in_being)
 
     def __repr__(self) -> str:
@@ -93,7 +96,7 @@ class Summary:
                     row.dtype,
                     row.device,
                     format_bytes(row.nbytes),
-                    "yes" if row.trainable else "no",
+                    "buffer" if row.is_buffer else "yes" if row.trainable else "no",
                     row.state,
                 )
             )
@@ -135,6 +138,7 @@ def summary(model: object, group: GroupLike | None = None) -> Summary:
     """
     chosen = selection.choose(model, group, allow_missing=True)
     first: dict[int, str] = {}
+    within_buffers = {path for path, _ in buffers.named(model)}
     rows: list[SummaryRow] = []
     flags: list[tuple[str, Flag]] = []
 
@@ -159,6 +163,7 @@ def summary(model: object, group: GroupLike | None = None) -> Summary:
                 size=param.size,
                 in_being=param.is_initialized,
                 tied_to=tied,
+                is_buffer=path in within_buffers,
             )
         )
 
@@ -196,6 +201,9 @@ def describe(node: object, indent: str = "", outer: tuple[object, ...] = ()) -> 
             lines.append(f"{inner}{name}: {_describe_param(child)},")
         elif isinstance(child, Place):
             lines.append(f"{inner}{name}: {_describe_param(child, 'Place')},")
+        elif isinstance(child, Buffer):
+            note = "" if child.persistent else ", not stored"
+            lines.append(f"{inner}{name}: {_describe_param(child, 'Buffer', note)},")
         elif isinstance(child, Flag):
             lines.append(f"{inner}{name}: {child!r},")
         elif isinstance(child, _tree.Branch) or _leads_to_params(child, outer):
@@ -203,9 +211,9 @@ def describe(node: object, indent: str = "", outer: tuple[object, ...] = ()) -> 
     return "\n".join([f"{head}(", *lines, f"{indent})"]) if lines else f"{head}()"
 
 
-def _describe_param(param: Param[Any] | Place, kind: str = "Param") -> str:
+def _describe_param(param: Param[Any] | Place | Buffer, kind: str = "Param", note: str = "") -> str:
     shape = ", ".join(map(str, param.shape))
-    return f"{kind}({param.dtype}[{shape}], {param.device}, {param.state})"
+    return f"{kind}({param.dtype}[{shape}], {param.device}, {param.state}{note})"
 
 
 def _leads_to_params(node: object, outer: tuple[object, ...]) -> bool:

@@ -7,13 +7,26 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
-from . import _core, _tree, display, freezing, grads, plans, pytrees, records, reparam
+from . import (
+    _core,
+    _tree,
+    buffers,
+    display,
+    freezing,
+    grads,
+    plans,
+    pytrees,
+    records,
+    reparam,
+)
 from ._core import Device, Param
 from ._progress import Progress, reporting
+from .buffers import Buffer
 from .errors import ModuleError
 from .flags import Flag
 from .grads import Grads
 from .plans import DType, LoadPlan, Rename, Rules
+from .records import ModuleRecord
 from .selection import GroupLike
 from .sources import Mode, PathLike
 from .visitors import ModuleMapper, ModuleVisitor
@@ -74,16 +87,28 @@ class Module(_tree.Branch, metaclass=_Named):
     # Looking: nothing comes into being.
 
     def named_parameters(self, remove_duplicate: bool = True) -> Iterator[tuple[str, Param[Any]]]:
-        """Paths and parameters in order; tied ones once, at their first path, unless told so."""
-        leaves = _tree.walk(self)
+        """Paths and parameters in order; tied ones once, at their first path, unless told so.
+
+        Buffers are none: see :meth:`named_buffers`.
+        """
+        leaves = buffers.parameters(self)
         yield from _tree.unique(leaves) if remove_duplicate else leaves
 
     def parameters(self, remove_duplicate: bool = True) -> Iterator[Param[Any]]:
         """The parameters in order, as :meth:`named_parameters`."""
         return (param for _, param in self.named_parameters(remove_duplicate))
 
+    def named_buffers(self, remove_duplicate: bool = True) -> Iterator[tuple[str, Buffer]]:
+        """Paths and buffers in order, persistent or not; tied ones once unless told so."""
+        seen: set[int] = set()
+        for path, buffer in buffers.named(self):
+            tie = buffer._base._tie
+            if not remove_duplicate or tie not in seen:
+                yield path, buffer
+            seen.add(tie)
+
     def visit(self, visitor: ModuleVisitor) -> None:
-        """Show every parameter and every flag to `visitor`.
+        """Show every parameter and every flag to `visitor`, and the parameter within each buffer.
 
         Raises:
             ModuleError: if it is not a ModuleVisitor.
@@ -100,8 +125,8 @@ class Module(_tree.Branch, metaclass=_Named):
         )
 
     def devices(self) -> list[Device]:
-        """The devices of the parameters, each once, in order of first sight."""
-        return list(dict.fromkeys(param.device for param in self.parameters()))
+        """The devices of the parameters and buffers, each once, in order of first sight."""
+        return list(dict.fromkeys(leaf.param.device for leaf in _tree.walk(self)))
 
     def __repr__(self) -> str:
         return display.describe(self)
@@ -215,8 +240,9 @@ class Module(_tree.Branch, metaclass=_Named):
     def unfreeze(self, group: GroupLike | None = None, *, allow_missing: bool = False) -> Self:
         """The module with everything to train that can be, or everything in `group`.
 
-        Everything: also parameters and flags that somebody had disabled before :meth:`freeze`. To
-        undo a freeze and no more, see :meth:`training_state`. Arguments and errors as there.
+        Everything: also parameters and flags that somebody had disabled before :meth:`freeze`, but
+        never a buffer. To undo a freeze and no more, see :meth:`training_state`. Arguments and
+        errors as there.
         """
         return freezing.switched(self, True, group, allow_missing)
 
@@ -318,7 +344,7 @@ class Module(_tree.Branch, metaclass=_Named):
     # Coming into being.
 
     def initialize(self, threads: int | None = None, progress: Progress = None) -> Self:
-        """Bring every lazy parameter into being, in parallel, detached from the interpreter.
+        """Bring all that is lazy into being, buffers too: in parallel, and detached from Python.
 
         Stops at the first error or Ctrl-C: what is being made by then is finished and stays, the
         rest stays lazy. Initialisers run in threads of their own, without the caller's context
@@ -336,7 +362,7 @@ class Module(_tree.Branch, metaclass=_Named):
             BaseException: what the first failing initialiser raised, with the parameter's path.
         """
         lazy = []
-        for path, param in self.named_parameters():
+        for path, param in _tree.unique(_tree.walk(self)):
             param._found_at(path)
             if not param.is_initialized:
                 lazy.append(param)
@@ -426,6 +452,9 @@ class Module(_tree.Branch, metaclass=_Named):
     def save_file(self, path: PathLike, metadata: Mapping[str, str] | None = None) -> None:
         """Write all parameters to one safetensors file; tied ones once. Brings them into being.
 
+        Identities are not written (:meth:`record` has them): a model has one file, whoever made it.
+        Buffers that are not persistent are left out.
+
         Written to a temporary file that then takes the place of `path`: mode, owner and links of
         an existing file are kept, and an error leaves it as it was.
         """
@@ -452,6 +481,78 @@ class Module(_tree.Branch, metaclass=_Named):
         """
         rules = Rules.of(strict, allow_missing, allow_unexpected, skip_mismatched, rename, dtype)
         return plans.plan_state(self, state, rules).commit()
+
+    # Records.
+
+    def record(
+        self, group: GroupLike | None = None, *, allow_missing: bool = False
+    ) -> ModuleRecord:
+        """What the module stores, with identities and ties: a snapshot, on the host.
+
+        Nothing that happens to this module later changes it, not even what an optimiser writes
+        into torch's tensors. Lazy parameters stay lazy in the record and share the one draw or read
+        with this module, or repeat it. Two kinds come into being: those with save mappers, and, on
+        libraries whose arrays can be written to (torch, CuPy), those that a function of yours makes
+        or maps.
+
+        Args:
+            group: record only what this :class:`ParamGroup`, or shell pattern for paths, selects.
+                Nothing else is read, or comes into being.
+            allow_missing: whether the group may select nothing, and name paths that are not there.
+
+        Raises:
+            GroupError: if the group selects nothing, or names paths that are not there.
+        """
+        return records.record(self, group, allow_missing)
+
+    def plan_record(
+        self,
+        record: ModuleRecord,
+        *,
+        strict: bool = True,
+        allow_missing: bool | None = None,
+        allow_unexpected: bool | None = None,
+        skip_mismatched: bool = False,
+        rename: Rename = None,
+        dtype: DType = "keep",
+    ) -> LoadPlan[Self]:
+        """What loading `record` would do; print it. Arguments as in :meth:`plan_load`.
+
+        For `dtype`, ``"file"`` is the dtypes of the record.
+        """
+        rules = Rules.of(strict, allow_missing, allow_unexpected, skip_mismatched, rename, dtype)
+        return plans.plan_record(self, record, rules)
+
+    def load_record(
+        self,
+        record: ModuleRecord,
+        *,
+        strict: bool = True,
+        allow_missing: bool | None = None,
+        allow_unexpected: bool | None = None,
+        skip_mismatched: bool = False,
+        rename: Rename = None,
+        dtype: DType = "keep",
+    ) -> Self:
+        """The module with the parameters of `record`: :meth:`plan_record`, then commit.
+
+        Devices, wishes to train, mappers, ties and what is attached to parameters are this
+        module's; the identities are the record's, where it has them. What is lazy there is lazy
+        here, and no initialiser of a loaded parameter ever runs.
+
+        Raises:
+            RecordError: one error that lists every problem; this module stays as it is.
+        """
+        plan = self.plan_record(
+            record,
+            strict=strict,
+            allow_missing=allow_missing,
+            allow_unexpected=allow_unexpected,
+            skip_mismatched=skip_mismatched,
+            rename=rename,
+            dtype=dtype,
+        )
+        return plan.commit()
 
 
 def _insist(given: object, kind: type) -> None:

@@ -12,14 +12,24 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from . import _core, _tree
+from . import _core, _tree, buffers
 from ._core import Device, Param
 from ._nearest import nearest
 from .display import format_bytes
 from .errors import DeclarationError, MissingParams, RecordError, ShapeMismatch, UnexpectedKeys
+from .records import ModuleRecord, RecordSource
 from .sources import DictSource, FileSource, Mode, PathLike, Source
 
-__all__ = ["DType", "LoadPlan", "Match", "Rename", "Rules", "plan_load", "plan_state"]
+__all__ = [
+    "DType",
+    "LoadPlan",
+    "Match",
+    "Rename",
+    "Rules",
+    "plan_load",
+    "plan_record",
+    "plan_state",
+]
 
 M = TypeVar("M")
 
@@ -86,6 +96,7 @@ class LoadPlan(Generic[M]):
     _problems: tuple[Problem, ...] = dataclasses.field(repr=False)
     _source: Source = dataclasses.field(repr=False)
     _module: M = dataclasses.field(repr=False)
+    _ids: Mapping[str, int] = dataclasses.field(repr=False)
 
     def commit(self) -> M:
         """The module with what is to be loaded; the module that was planned for stays as it is.
@@ -114,7 +125,8 @@ class LoadPlan(Generic[M]):
             changes = match.dtype != match.stored_dtype or match.dtype != param.dtype
             if match.dtype == param.dtype and _kind(match.stored_dtype) != param.kind:
                 changes = False
-            return self._source.load(param, match.name, match.dtype if changes else None)
+            dtype = match.dtype if changes else None
+            return self._source.load(param, match.name, dtype, self._ids.get(path))
 
         return _tree.rebuild(self._module, load)
 
@@ -198,8 +210,17 @@ def plan_state(module: M, arrays: Mapping[str, Any], rules: Rules) -> LoadPlan[M
     return _Planning(module, DictSource(arrays), rules).plan()
 
 
+def plan_record(module: M, record: ModuleRecord, rules: Rules) -> LoadPlan[M]:
+    """What loading `record` into `module` would do."""
+    return _Planning(module, RecordSource(record), rules).plan()
+
+
 class _Planning(Generic[M]):
-    """One plan in the making."""
+    """One plan in the making.
+
+    A tensor may have several paths: one parameter can be tied to others. It is for all of them;
+    the module decides whether they are tied.
+    """
 
     def __init__(self, module: M, source: Source, rules: Rules) -> None:
         self._module = module
@@ -211,6 +232,7 @@ class _Planning(Generic[M]):
         self._mismatched: dict[str, str] = {}
         self._tied: dict[str, str] = {}
         self._notes = list(source.warnings)
+        self._further: set[str] = set()  # paths that have no tensor of their own
         self._renamed = self._rename()
 
     def plan(self) -> LoadPlan[M]:
@@ -228,12 +250,20 @@ class _Planning(Generic[M]):
                 missing.append(first)
             # One value is loaded for all; the tensors of the others have to fit, too.
             for other, path, name in named[1:]:
+                if name == named[0][2]:
+                    continue
                 if self._fits(path, name, other):
                     self._dtype(path, name, other, self._entries[name][0])
                 self._notes.append(
                     f"{name!r} is not read: {path!r} is tied to what {named[0][2]!r} is for"
                 )
-        unexpected = [name for name in self._renamed.values() if name not in used]
+        unexpected = [
+            name
+            for path, name in self._renamed.items()
+            if name not in used and path not in self._further
+        ]
+        self._note_unstored(unexpected)
+        ids = self._ids(groups)
         self._judge(missing, unexpected)
         return LoadPlan(
             loaded=tuple(self._loaded),
@@ -249,36 +279,62 @@ class _Planning(Generic[M]):
             _problems=tuple(self._problems),
             _source=self._source,
             _module=self._module,
+            _ids=ids,
         )
 
     def _groups(self) -> list[list[_tree.Leaf]]:
         """The parameters with their paths, those that are tied together."""
         groups: dict[int, list[_tree.Leaf]] = {}
-        for leaf in _tree.walk(self._module):
+        for leaf in buffers.stored(self._module):
             groups.setdefault(leaf.param._tie, []).append(leaf)
         return list(groups.values())
+
+    def _ids(self, groups: list[list[_tree.Leaf]]) -> dict[str, int]:
+        """Path -> the identity that the source has for it. No identity goes to two parameters."""
+        loaded: dict[str, list[str]] = {}
+        for match in self._loaded:
+            loaded.setdefault(match.name, []).append(match.path)
+        ids: dict[str, int] = {}
+        for name, paths in loaded.items():
+            own, *copies = sorted(paths, key=lambda path: path in self._further)
+            self._notes += [
+                f"{path!r} gets a copy of {name!r}: they are one parameter there, and not here"
+                for path in copies
+            ]
+            if name in self._source.identities.ids:
+                ids[own] = self._source.identities.ids[name]
+        firsts = (leaves[0] for leaves in groups)
+        kept = {param.id: path for path, param in firsts if path not in ids}
+        for path in [path for path, number in ids.items() if number in kept]:
+            owner = kept[ids.pop(path)]
+            self._notes.append(
+                f"{path!r} keeps its identity: the one that comes belongs to {owner!r}"
+            )
+        return ids
+
+    def _note_unstored(self, unexpected: list[str]) -> None:
+        unstored = {path for path, each in buffers.named(self._module) if not each.persistent}
+        self._notes += [
+            f"{name!r} is not read: that buffer is not persistent"
+            for path, name in self._renamed.items()
+            if path in unstored and name in unexpected
+        ]
 
     def _rename(self) -> dict[str, str]:
         """Path in the module -> name in the file."""
         rename = self._rules.rename
+        ties = self._source.identities.ties
         if isinstance(rename, Mapping):
             self._notes += [
                 f"rename names {name!r}, which is not in the file (its keys are names in the file)"
                 for name in rename
-                if name not in self._entries
+                if name not in self._entries and name not in ties
             ]
         renamed: dict[str, str] = {}
         for name in self._entries:
             path = self._path_of(name)
             if path is None:
                 continue
-            if not isinstance(path, str):
-                raise RecordError(
-                    f"there is no path for the tensor {name!r}",
-                    path=self._source.label,
-                    expected="a text, or None to leave the tensor out",
-                    found=type(path).__name__,
-                )
             if path in renamed:
                 self._problem(
                     RecordError,
@@ -286,19 +342,32 @@ class _Planning(Generic[M]):
                 )
                 continue
             renamed[path] = name
+        for further, name in ties.items():
+            path = self._path_of(further)
+            if path is not None and path not in renamed:
+                renamed[path] = name
+                self._further.add(path)
         return renamed
 
     def _path_of(self, name: str) -> str | None:
         rename = self._rules.rename
-        if rename is None:
-            return name
+        path: object = name
         if isinstance(rename, Mapping):
-            return rename.get(name, name)
-        try:
-            return rename(name)
-        except Exception as error:
-            error.add_note(f"while renaming {name!r}")
-            raise
+            path = rename.get(name, name)
+        elif rename is not None:
+            try:
+                path = rename(name)
+            except Exception as error:
+                error.add_note(f"while renaming {name!r}")
+                raise
+        if path is None or isinstance(path, str):
+            return path
+        raise RecordError(
+            f"there is no path for the tensor {name!r}",
+            path=self._source.label,
+            expected="a text, or None to leave the tensor out",
+            found=type(path).__name__,
+        )
 
     def _fits(self, path: str, name: str, param: Param[Any]) -> bool:
         shape = tuple(self._entries[name][1])

@@ -9,9 +9,11 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from . import identities
 from ._core import Checkpoint, Param, dtype_size
 from .devices import backend_holding
 from .errors import DeclarationError, InitError, RecordError
+from .identities import Identities
 
 __all__ = ["DictSource", "FileSource", "Mode", "PathLike", "Source"]
 
@@ -21,15 +23,27 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 
 class Source(Protocol):
-    """Where tensors come from: a checkpoint, or a dict of arrays."""
+    """Where tensors come from: a checkpoint, a dict of arrays, or a record.
+
+    Attributes:
+        label: what it is called in messages.
+        metadata: its free texts.
+        warnings: oddities that are no errors.
+        identities: whose the tensors are, as far as it says so.
+    """
 
     label: str
     metadata: Mapping[str, str]
     warnings: Sequence[str]
+    identities: Identities
 
-    def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]: ...
+    def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
+        """Name -> dtype, shape and bytes."""
 
-    def load(self, param: Param[Any], name: str, dtype: str | None) -> Param[Any]: ...
+    def load(
+        self, param: Param[Any], name: str, dtype: str | None = None, id: int | None = None
+    ) -> Param[Any]:
+        """`param` with the tensor called `name`, cast to `dtype`, its identity `id` if given."""
 
 
 class FileSource:
@@ -47,20 +61,27 @@ class FileSource:
             )
         self.mode = mode
         self.label = os.fspath(path)
-        self.metadata: Mapping[str, str] = self._checkpoint.metadata
+        texts = self._checkpoint.metadata
+        self._entries = self._checkpoint.entries()
+        self.identities = identities.told_by(texts, self._entries, self.label)
+        texts.pop(identities.KEY, None)
+        self.metadata: Mapping[str, str] = texts
         self.warnings: Sequence[str] = self._checkpoint.warnings
 
     def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
-        return self._checkpoint.entries()
+        return self._entries
 
-    def load(self, param: Param[Any], name: str, dtype: str | None) -> Param[Any]:
-        return param._load_from(self._checkpoint, name, self.mode, dtype)
+    def load(
+        self, param: Param[Any], name: str, dtype: str | None = None, id: int | None = None
+    ) -> Param[Any]:
+        return param._load_from(self._checkpoint, name, self.mode, dtype, id)
 
 
 class DictSource:
     """The arrays of a state dict; loading one copies it."""
 
     label = "the state dict"
+    identities = identities.UNKNOWN
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:
         self.metadata: Mapping[str, str] = {}
@@ -74,8 +95,10 @@ class DictSource:
     def entries(self) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
         return {name: _described(array) for name, array in self._arrays.items()}
 
-    def load(self, param: Param[Any], name: str, dtype: str | None) -> Param[Any]:
-        return param.transform_for_load(self._arrays[name], dtype=dtype)
+    def load(
+        self, param: Param[Any], name: str, dtype: str | None = None, id: int | None = None
+    ) -> Param[Any]:
+        return param.transform_for_load(self._arrays[name], id, dtype)
 
 
 def _array(name: str, held: object) -> Any:

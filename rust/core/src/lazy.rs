@@ -328,6 +328,14 @@ impl<V: Value> Lazy<V> {
         Ok(new)
     }
 
+    /// Whether the value is not there yet, and an [`independent`](Self::independent) state will have
+    /// the same one, bit for bit: no function of the user's has a part in it.
+    pub fn repeats(&self) -> bool {
+        // In this order: a recipe goes only after the value has come.
+        let recipe = self.recipe();
+        self.get().is_none() && recipe.is_some_and(|recipe| Recipe::is_placeless(&recipe))
+    }
+
     /// A number that is this state's alone while it lives.
     pub fn key(&self) -> usize {
         std::ptr::from_ref(self) as usize

@@ -8,7 +8,7 @@ use lazyparam_bytes::Dtype;
 use lazyparam_bytes::store::{self, Checkpoint as Store};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::errors::{Raise, store_err};
 use crate::{gate, raw};
@@ -143,11 +143,53 @@ impl Checkpoint {
 pub(crate) fn write_file(
     py: Python<'_>,
     path: PathBuf,
-    tensors: Vec<(String, String, Vec<usize>, PyBuffer<u8>)>,
+    tensors: Vec<Written>,
     metadata: BTreeMap<String, String>,
 ) -> PyResult<()> {
-    let mut parts = Vec::with_capacity(tensors.len());
-    for (name, dtype, shape, data) in &tensors {
+    let parts = parts_of(py, &tensors)?;
+    gate::detached(py, || store::write(&path, &metadata, &parts))
+        .map_err(|error| store_err(py, error))
+}
+
+/// The bytes of the file that `write_file` would write.
+#[pyfunction]
+pub(crate) fn encode<'py>(
+    py: Python<'py>,
+    tensors: Vec<Written>,
+    metadata: BTreeMap<String, String>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let parts = parts_of(py, &tensors)?;
+    let bytes = gate::detached(py, || store::encode(&metadata, &parts))
+        .map_err(|error| store_err(py, error))?;
+    Ok(PyBytes::new(py, &bytes))
+}
+
+/// What the bytes of a ``.safetensors`` file hold, copied: name -> (dtype, shape, elements), and the
+/// free texts of the header.
+///
+/// Raises:
+///     FormatError: if they are not a well-formed checkpoint.
+#[pyfunction]
+pub(crate) fn decode<'py>(
+    py: Python<'py>,
+    data: PyBuffer<u8>,
+) -> PyResult<(Bound<'py, PyDict>, BTreeMap<String, String>)> {
+    let bytes = raw::bytes(&data)?;
+    let contents =
+        gate::detached(py, || store::decode(bytes)).map_err(|error| store_err(py, error))?;
+    let tensors = PyDict::new(py);
+    for (name, dtype, shape, elements) in contents.tensors {
+        let elements = raw::Buffer::new(raw::Memory::Owned(elements));
+        tensors.set_item(name, (dtype.name(), PyTuple::new(py, shape)?, elements))?;
+    }
+    Ok((tensors, contents.metadata))
+}
+
+/// A tensor to be written: name, dtype, shape, and flat bytes in C order.
+type Written = (String, String, Vec<usize>, PyBuffer<u8>);
+
+fn parts_of<'a>(py: Python<'_>, tensors: &'a [Written]) -> PyResult<Vec<store::Tensor<'a>>> {
+    let part = |(name, dtype, shape, data): &'a Written| {
         let dtype = Dtype::from_name(dtype).ok_or_else(|| {
             Raise::new(
                 "RecordError",
@@ -156,13 +198,13 @@ pub(crate) fn write_file(
             .found(dtype.clone())
             .err(py)
         })?;
-        parts.push(store::Tensor {
+        let data = raw::bytes(data)?;
+        Ok(store::Tensor {
             name,
             dtype,
             shape,
-            data: raw::bytes(data)?,
-        });
-    }
-    gate::detached(py, || store::write(&path, &metadata, &parts))
-        .map_err(|error| store_err(py, error))
+            data,
+        })
+    };
+    tensors.iter().map(part).collect()
 }

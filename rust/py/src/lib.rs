@@ -44,7 +44,7 @@ mod _core {
     }
 
     #[pymodule_export]
-    use crate::checkpoint::{Checkpoint, write_file};
+    use crate::checkpoint::{Checkpoint, decode, encode, write_file};
     #[pymodule_export]
     use crate::device::Device;
     #[pymodule_export]

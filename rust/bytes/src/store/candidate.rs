@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::checkpoint::OpenOptions;
 use super::error::{Problem, StoreError};
-use super::file::{open_regular, read_exact_at};
+use super::file::{ReadAt, open_regular};
 use super::header::{self, Header};
 use super::shard::{PREFIX, Shard};
 use super::{layout, sniff};
@@ -15,10 +15,11 @@ pub(crate) const HEADER_CAP: u64 = 100_000_000;
 /// Bytes read at first, so that nearly every header takes a single read.
 const HEAD: u64 = 1 << 20;
 
-/// A file that was opened and looked at, but not parsed: a `safetensors` file or an index.
-pub(crate) struct Candidate {
+/// A file that was opened and looked at, but not parsed: a `safetensors` file or an index. Or bytes
+/// in memory that are to be such a file.
+pub(crate) struct Candidate<S = File> {
     path: PathBuf,
-    file: File,
+    file: S,
     len: u64,
     head: Vec<u8>,
 }
@@ -27,14 +28,7 @@ impl Candidate {
     /// Opens a regular file, whatever its name, and reads its beginning.
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
         let (file, len) = open_regular(path)?;
-        let mut candidate = Self {
-            path: path.to_owned(),
-            file,
-            len,
-            head: Vec::new(),
-        };
-        candidate.extend_head(len.min(HEAD))?;
-        Ok(candidate)
+        Self::over(path, file, len)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -63,6 +57,27 @@ impl Candidate {
 
     /// Parses and checks the header. The tensors come out sorted by where they lie.
     pub(crate) fn parse(mut self, options: OpenOptions) -> Result<(Shard, Header), StoreError> {
+        let (header, header_len) = self.header(options)?;
+        let shard = Shard::new(self.path, self.file, self.len, header_len);
+        Ok((shard, header))
+    }
+}
+
+impl<S: ReadAt> Candidate<S> {
+    /// Reads the beginning of `file`, which has `len` bytes and goes by `path` in messages.
+    pub(crate) fn over(path: &Path, file: S, len: u64) -> Result<Self, StoreError> {
+        let mut candidate = Self {
+            path: path.to_owned(),
+            file,
+            len,
+            head: Vec::new(),
+        };
+        candidate.extend_head(len.min(HEAD))?;
+        Ok(candidate)
+    }
+
+    /// The header, parsed and checked, and its length. The tensors are sorted by where they lie.
+    pub(crate) fn header(&mut self, options: OpenOptions) -> Result<(Header, u64), StoreError> {
         let header_len = self.checked_header_len()?;
         self.extend_head(PREFIX + header_len)?;
         let text = self
@@ -76,8 +91,7 @@ impl Candidate {
             })
             .map_err(|problem| self.explain_unless_header(problem, text).at(&self.path))?;
         self.check_data_len(PREFIX + header_len, data_len, options.allow_trailing)?;
-        let shard = Shard::new(self.path, self.file, self.len, header_len);
-        Ok((shard, header))
+        Ok((header, header_len))
     }
 
     /// The first eight bytes as a number, if there are so many.
@@ -151,7 +165,8 @@ impl Candidate {
             return Ok(());
         }
         self.head.resize(len, 0);
-        read_exact_at(&self.file, &mut self.head[have..], have as u64)
+        self.file
+            .read_exact_at(&mut self.head[have..], have as u64)
             .map_err(|error| StoreError::io(&self.path, error))
     }
 }

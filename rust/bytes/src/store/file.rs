@@ -71,6 +71,28 @@ fn irregular_kind(_: &Metadata) -> &'static str {
     "something else"
 }
 
+/// What is read by position: a file, or its bytes in memory.
+pub(crate) trait ReadAt {
+    /// Fills the buffer from this offset on, or fails with `UnexpectedEof` where the bytes end before.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+impl ReadAt for File {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        read_exact_at(self, buf, offset)
+    }
+}
+
+impl ReadAt for &[u8] {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let start = usize::try_from(offset).ok();
+        let end = start.and_then(|start| start.checked_add(buf.len()));
+        let found = start.zip(end).and_then(|(start, end)| self.get(start..end));
+        buf.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
+
 /// Fills the buffer from this offset on, or fails with `UnexpectedEof` where the file ends before.
 #[cfg(unix)]
 pub(crate) fn read_exact_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<()> {

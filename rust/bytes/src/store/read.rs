@@ -12,6 +12,8 @@ use super::pack;
 use super::quote::quoted;
 use super::shard::Shard;
 use crate::buffer::Buffer;
+use crate::dtype::Dtype;
+use crate::shape;
 
 /// Bytes in memory that one job fills: large enough for sequential reading, small enough to share
 /// the work out evenly. A multiple of four, so packed elements break at whole bytes.
@@ -69,9 +71,12 @@ impl Checkpoint {
 }
 
 fn memory_len(entry: &Entry) -> Result<usize, StoreError> {
+    len_in_memory(&entry.shape, entry.dtype)
+}
+
+pub(crate) fn len_in_memory(shape: &[usize], dtype: Dtype) -> Result<usize, StoreError> {
     // Opening has refused shapes that overflow, so this is never `None`.
-    crate::shape::checked_len(&entry.shape, entry.dtype)
-        .ok_or(StoreError::OutOfMemory { bytes: usize::MAX })
+    shape::checked_len(shape, dtype).ok_or(StoreError::OutOfMemory { bytes: usize::MAX })
 }
 
 /// Cuts the memory into jobs and has up to `threads` threads, this one among them, do them all.

@@ -53,12 +53,33 @@ pub fn write(
     let header = header(metadata, &plan)?;
     replace::replace(path, |file| {
         let mut out = BufWriter::with_capacity(WRITE_BUFFER, file);
-        out.write_all(&header)?;
-        for planned in &plan {
-            write_data(&mut out, planned.tensor)?;
-        }
+        write_all(&mut out, &header, &plan)?;
         out.flush()
     })
+}
+
+/// The bytes of the file that [`write()`] would write.
+///
+/// # Errors
+/// [`StoreError::Unsupported`] for a tensor that no file can hold, [`StoreError::OutOfMemory`].
+pub fn encode(
+    metadata: &BTreeMap<String, String>,
+    tensors: &[Tensor<'_>],
+) -> Result<Vec<u8>, StoreError> {
+    let plan = plan(tensors)?;
+    let mut out = header(metadata, &plan)?;
+    let bytes = plan.iter().map(|planned| planned.stored_len).sum();
+    out.try_reserve_exact(bytes)
+        .map_err(|_| StoreError::OutOfMemory { bytes })?;
+    write_all(&mut out, &[], &plan)
+        .map_err(|error| StoreError::Unsupported(format!("{error}.")))?;
+    Ok(out)
+}
+
+fn write_all(out: &mut impl Write, header: &[u8], plan: &[Planned<'_>]) -> io::Result<()> {
+    out.write_all(header)?;
+    plan.iter()
+        .try_for_each(|planned| write_data(out, planned.tensor))
 }
 
 /// A tensor that was found writable, and its length in the file.

@@ -14,6 +14,7 @@ mod header_text;
 mod hostile;
 mod index;
 mod layout;
+mod memory;
 mod not_safetensors;
 mod odd_files;
 mod oracle;

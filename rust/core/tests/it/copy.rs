@@ -239,3 +239,28 @@ fn a_lazy_param_can_be_declared_again_from_its_recipe() {
     assert!(!param.is_initialized());
     assert_eq!(read(&again, &world), read(&param, &world));
 }
+
+/// What a record asks before it keeps a lazy parameter by repeating it.
+#[test]
+fn a_lazy_draw_or_read_repeats_and_what_a_function_has_a_part_in_does_not() {
+    let world = World::default();
+    let drawn = declared(HERE, Origin::Draw(1));
+    let moved = drawn.fork(&THERE, &ANON, &world).unwrap();
+    let (_, origin) = fresh();
+    let called = declared(HERE, origin);
+    for (param, repeats) in [
+        (&drawn, true),
+        (&declared(HERE, Origin::Read(vec![1.0; 6])), true),
+        (&moved, true),
+        (&called, false),
+        (&doubled(&drawn, &world), false),
+        (&called.fork(&THERE, &ANON, &world).unwrap(), false),
+    ] {
+        assert_eq!(param.state().repeats(), repeats);
+        assert!(!param.is_initialized());
+    }
+    let twin = independent(&drawn, &world);
+    assert_eq!(read(&drawn, &world), read(&twin, &world));
+    assert!(!drawn.state().repeats(), "it is there");
+    assert!(twin.get().is_some());
+}

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use super::Param;
 use super::declare::{id_of, state_of, state_over};
 use crate::array::{Array, Read, Step};
+use crate::backend::Backend;
 use crate::checkpoint::{Checkpoint, Mode};
 use crate::dtype::dtype_of;
 use crate::errors::{Failure, Raise};
@@ -20,7 +21,8 @@ impl Param {
     /// device and taken through the load mappers. The initialiser never runs.
     ///
     /// Args:
-    ///     tensor: an array of any library.
+    ///     tensor: an array of any library; or a parameter, which is taken in its stored form and
+    ///         stays lazy if it is.
     ///     id: the identity that the record carries, if it does.
     ///     dtype: cast to it; without, the dtype has to be this one's already.
     ///
@@ -35,18 +37,22 @@ impl Param {
         dtype: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let py = tensor.py();
-        let source = self.located(py, state_over(tensor).map_err(Failure::from))?;
+        let source = match tensor.cast::<Self>() {
+            Ok(param) => self.apart(py, param.get().core.state())?,
+            Err(_) => self.located(py, state_over(tensor).map_err(Failure::from))?,
+        };
         self.loaded(py, source, dtype.map(dtype_of).transpose()?, id)
     }
 
     /// The parameter with the value that `checkpoint` holds under `name`; nothing is read now.
-    #[pyo3(signature = (checkpoint, name, mode, dtype = None))]
+    #[pyo3(signature = (checkpoint, name, mode, dtype = None, id = None))]
     fn _load_from(
         &self,
         checkpoint: &Checkpoint,
         name: &str,
         mode: &str,
         dtype: Option<&Bound<'_, PyAny>>,
+        id: Option<u64>,
         py: Python<'_>,
     ) -> PyResult<Self> {
         let mode = Mode::parse(py, mode)?;
@@ -77,7 +83,14 @@ impl Param {
             mode,
         };
         let source = Lazy::new(plan, Recipe::Origin(Origin::Read(read)));
-        self.loaded(py, source, dtype, None)
+        self.loaded(py, source, dtype, id)
+    }
+
+    /// Whether the value is not there yet, and ``clone(independent=True)`` will have the same one,
+    /// bit for bit: it is drawn natively or read from a file, and no function has a part in it.
+    #[getter]
+    fn _repeats(&self) -> bool {
+        self.core.state().repeats()
     }
 
     /// A ready parameter with the value as it is saved: after the save mappers, without them.
@@ -96,6 +109,20 @@ impl Param {
 }
 
 impl Param {
+    /// A state of its own with the value of `source`: whoever writes to the one does not reach the
+    /// other. It is made now if `source` is there and may be written to at any time.
+    fn apart(&self, py: Python<'_>, source: &Arc<Lazy<Array>>) -> PyResult<Arc<Lazy<Array>>> {
+        let derive = Recipe::Derive {
+            source: source.clone(),
+            steps: Vec::new(),
+        };
+        let apart = Lazy::new(source.plan().clone(), derive);
+        if source.get().is_some() && Backend::of(py, &source.plan().device)?.is_mutable()? {
+            self.try_with(py, |label| apart.force(label, Cx::new(py)).map(drop))?;
+        }
+        Ok(apart)
+    }
+
     /// The parameter with the value of `source` in its stored form; never runs the initialiser.
     ///
     /// With nothing between the tensor and the parameter, a cast is made where the tensor is: the
@@ -120,8 +147,11 @@ impl Param {
                         dtype,
                         ..source.plan().clone()
                     };
+                    let eager = source.get().is_some();
                     source = Lazy::new(plan, Recipe::Derive { source, steps });
-                    source.force(label, cx)?;
+                    if eager {
+                        source.force(label, cx)?;
+                    }
                 }
             }
             self.core
