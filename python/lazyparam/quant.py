@@ -330,7 +330,9 @@ _Q4S_PAIRS = np.array(
 
 def _unpacked(values: Any, pairs: np.ndarray[Any, Any]) -> Any:
     """Two numbers for each byte, side by side."""
-    taken = _beside(pairs, values)[cast(values, "int32")]
+    table, which = _beside(pairs, values), cast(values, "int32").reshape(-1)
+    # torch takes rows many times faster so than by an index in brackets.
+    taken = table.index_select(0, which) if hasattr(table, "index_select") else table[which]
     return taken.reshape((*values.shape[:-1], 2 * values.shape[-1]))
 
 
