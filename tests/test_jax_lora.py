@@ -128,3 +128,80 @@ def test_batched_adapters_share_one_base() -> None:
     assert given.shape == (2, 4, 4)
     alone = lp.linear(X, lp.combine(trainable, frozen).w)
     assert np.allclose(given[0], alone, atol=1e-5)
+
+
+# ---- over a quantised base -----------------------------------------------------------------------
+
+
+def packed(init: Any = None, dtype: str = "float32", **options: Any) -> Any:
+    init = init or lp.init.normal()
+    bag = Bag(
+        w=lp.Param((4, 64), init, dtype, device="jax:cpu"),
+        b=lp.Param(4, init, dtype, device="jax:cpu"),
+    )
+    return lp.apply_qlora(bag, r=2, target="w", **options).seed(3)
+
+
+X64 = np.arange(128, dtype="f4").reshape(2, 64) / 100
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_partition_trains_the_factors_over_packed_weights(bits: Any) -> None:
+    """B10, B44: valid and train keep what is packed, and merging gives what was read."""
+    lazy, rest = packed(never, bits=bits).partition()
+    assert not any(p.is_initialized for p in (*lazy.parameters(), *rest.parameters()))
+    trainable, frozen = packed(bits=bits).partition()
+    assert [path for path, _ in trainable.named_parameters()] == ["w.lora.a", "w.lora.b"]
+    assert {p.dtype for p in frozen.parameters()} == {"float32", "uint8" if bits == 4 else "int8"}
+    step = jax.jit(jax.value_and_grad(loss))
+    losses = []
+    for _ in range(30):
+        value, grads = step(trainable, frozen, X64)
+        trainable = jax.tree.map(lambda p, g: p - 0.002 * g, trainable, grads)
+        losses.append(float(value))
+    assert losses[-1] < losses[0] / 2
+    model = lp.combine(trainable, frozen)
+    again = model.valid().train()
+    assert isinstance(again.w.base(), lp.quant.QuantArray)
+    assert [path for path, p in again.named_parameters() if p.is_active] == ["w.lora.a", "w.lora.b"]
+    expected = np.asarray(model.w.val())
+    merged = lp.merge(model)
+    assert not merged.w.requires_grad
+    assert np.array_equal(merged.w.val(), expected)
+    assert np.array_equal(merged.materialize().w.val(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_low_precision_is_merged_as_it_is_read(dtype: str) -> None:
+    """B10."""
+    model = trained(packed(dtype=dtype))
+    assert model.w.val().dtype == lp.merge(model).w.val().dtype == dtype
+    assert np.array_equal(lp.merge(model).w.val(), model.w.val())
+    read = jax.jit(lambda m: m.w.val())
+    assert read(model).dtype == dtype
+
+
+def test_a_record_and_another_library_keep_every_bit() -> None:
+    """B10, B26."""
+    model = trained(packed())
+    record = lp.ModuleRecord.from_bytes(model.record().to_bytes())
+    loaded = packed(never).load_record(record)
+    assert loaded.w.base().values.dtype == "uint8"
+    assert np.array_equal(loaded.w.val(), model.w.val())
+    there = model.to_device("numpy:cpu")
+    assert all(
+        np.asarray(one.value).tobytes() == other.value.tobytes()
+        for one, other in zip(model.parameters(), there.parameters(), strict=True)
+    )
+    assert np.array_equal(there.w.base().dequantize(), model.w.base().dequantize())
+
+
+def test_a_compiled_function_tells_what_the_same_integers_stand_for() -> None:
+    """Neither dtype nor shape of the floats is in the arrays."""
+    w = packed().w._base
+    read = jax.jit(lambda m: m.w.val())
+    assert read(Bag(w=w)).shape == (4, 64)
+    for shape, dtype in (((4, 64), "float16"), ((64, 4), "float32")):
+        handle = lp.Param(shape, never, dtype, device="jax:cpu", id=w.id)
+        found = read(Bag(w=lp.QuantizedParam(w.values, w.scales, w.scheme, handle)))
+        assert (found.shape, found.dtype) == (shape, dtype)

@@ -359,7 +359,7 @@ def substitute_quantized(module: M, scheme_of: Callable[[Param[Any]], Scheme | N
             return param
         first = made.get(param._tie)
         if first is not None:
-            return first.clone()
+            return first.clone()._over(param._emptied())  # its own mappers
         return made.setdefault(param._tie, _quantized(param, scheme))
 
     return _tree.substitute(module, change)
