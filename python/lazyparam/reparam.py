@@ -229,7 +229,7 @@ class AdaptedParam(StandIn):
             return kept[1]
         # Of quantised floats, as merging computes it: what is merged is what was read.
         is_quantized = hasattr(self._base, "dense")
-        value = _widened(base) if is_quantized else base
+        value = cast(base, "float32") if is_quantized and _is_low(base) else base
         for name in names:
             value = self._applied(name, value)
         if is_quantized:
@@ -460,17 +460,17 @@ class Fold:
 
     def exact(self, base: Any) -> Any:
         """The folded value before it is rounded: in float32 if the base is of low precision."""
-        value = _widened(base)
+        backend = backend_holding(base)
+        value = backend.cast(base, "float32") if _is_low(base) else base
         for node in self.nodes:
             value = node.apply(value)
-        return backend_holding(value).detach(value)
+        return backend.detach(value)
 
 
-def _widened(base: Any) -> Any:
-    """`base`, in float32 if it is of low precision."""
-    _, dtype = backend_holding(base).meta(base)
-    low = dtype in ("float16", "bfloat16") or dtype.startswith("float8")
-    return cast(base, "float32") if low else base
+def _is_low(array: Any) -> bool:
+    """Whether what is computed of `array` is computed in float32."""
+    _, dtype = backend_holding(array).meta(array)
+    return dtype in ("float16", "bfloat16") or dtype.startswith("float8")
 
 
 def _fitted(adapters: Mapping[str, Reparameterization], base: Any) -> dict[str, Reparameterization]:
