@@ -18,6 +18,7 @@ from . import (
     initialize,
     load,
     once,
+    quant,
     small,
     table,
     views,
@@ -36,6 +37,7 @@ ALL = {
         once,
         init,
         initialize,
+        quant,
         adapters,
     )
 }
@@ -71,8 +73,8 @@ def main() -> None:
     print(table.markdown(rows) if args.markdown else table.plain(rows))
     print(
         "\nMedians over rounds that take turns (least – most); ratios are medians round by round. "
-        "Of `once`, `init` and `initialize`, the best of many short rounds that take turns, and "
-        "the ratios of those."
+        "Of `once`, `init`, `initialize` and `quant`, the best of many short rounds that take "
+        "turns, and the ratios of those."
     )
     if args.quick:
         print("A trial with small sizes: it shows that all works, not how fast.")

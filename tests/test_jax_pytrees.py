@@ -488,7 +488,7 @@ def test_a_function_compiled_for_the_abstract_module_runs_on_the_real_one() -> N
     model = Tied()
     compiled = jax.jit(loss).lower(model.abstract()).compile()
     assert not model.embed.is_initialized
-    np.testing.assert_allclose(compiled(model), loss(model), rtol=1e-5)
+    np.testing.assert_allclose(compiled(model), loss(model), rtol=1e-5, atol=1e-6)
 
 
 def test_models_are_stacked_and_run_together() -> None:
@@ -498,9 +498,11 @@ def test_models_are_stacked_and_run_together() -> None:
     stacked = jax.tree.map(lambda *values: jnp.stack(values), *models)
     assert stacked.embed.shape == (3, 4, 3)
     losses = jax.vmap(loss)(stacked)
-    np.testing.assert_allclose(losses, [loss(model) for model in models], rtol=1e-5)
+    np.testing.assert_allclose(losses, [loss(model) for model in models], rtol=1e-5, atol=1e-6)
     axes = jax.tree.map(lambda _: 0, base)
-    np.testing.assert_allclose(jax.vmap(loss, in_axes=(axes,))(stacked), losses, rtol=1e-6)
+    np.testing.assert_allclose(
+        jax.vmap(loss, in_axes=(axes,))(stacked), losses, rtol=1e-6, atol=1e-6
+    )
     third = jax.tree.map(lambda a: a[2], stacked)
     np.testing.assert_array_equal(third.embed.value, models[2].embed.value)
 
@@ -518,9 +520,9 @@ def test_a_model_is_carried_through_scan_and_loops() -> None:
         by_hand, _ = step(by_hand, None)
     assert isinstance(final.embed, lp.Param)
     assert sums.shape == (4,)
-    np.testing.assert_allclose(final.embed.value, by_hand.embed.value, rtol=1e-5)
+    np.testing.assert_allclose(final.embed.value, by_hand.embed.value, rtol=1e-5, atol=1e-6)
     looped = jax.lax.fori_loop(0, 4, lambda _, part: step(part, None)[0], trainable)
-    np.testing.assert_allclose(looped.embed.value, final.embed.value, rtol=1e-6)
+    np.testing.assert_allclose(looped.embed.value, final.embed.value, rtol=1e-6, atol=1e-6)
     kept = jax.lax.cond(True, lambda part: part, lambda part: step(part, None)[0], trainable)
     np.testing.assert_array_equal(kept.embed.value, trainable.embed.value)
 
@@ -547,7 +549,7 @@ def test_modules_on_numpy_are_trees_too_and_come_back_on_jax() -> None:
     model = Tied(device="cpu")
     assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(model))
     value = jax.jit(loss)(model)
-    np.testing.assert_allclose(value, loss(model.to_device("jax:cpu")), rtol=1e-5)
+    np.testing.assert_allclose(value, loss(model.to_device("jax:cpu")), rtol=1e-5, atol=1e-6)
     trained = jax.jit(lambda m: jax.tree.map(lambda a: a + 1, m))(model)
     assert trained.devices() == [lp.device("jax:cpu")]
     back = jax.tree.map(np.asarray, trained)

@@ -168,7 +168,7 @@ def test_devices_initialisers_and_plans_pickle() -> None:
 
 
 def test_a_ready_value_for_a_library_that_is_not_there_waits_on_the_host() -> None:
-    """jax-ml/jax#14184, ludwig-ai/ludwig#3788: a model from a machine with a GPU, on one without."""
+    """jax-ml/jax#14184, ludwig-ai/ludwig#3788: a model of a GPU, on a machine without."""
     pytest.importorskip("torch")
     param = lp.Param.from_data([1.0, 2.0], "torch:cpu")
     assert param.is_initialized

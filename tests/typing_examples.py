@@ -31,6 +31,11 @@ assert_type(model.plan_load("x"), lp.LoadPlan[Model])
 assert_type(model.plan_load("x").commit(), Model)
 assert_type(model.load_file("x").initialize(), Model)
 assert_type(lp.summary(model), lp.Summary)
+group = lp.ParamGroup.glob("*.weight") - lp.ParamGroup.of(model)
+assert_type(group, lp.ParamGroup)
+assert_type(model.freeze(group), Model)
+assert_type(model.with_training_state(model.training_state("*")), Model)
+assert_type(lp.Flag(True).valid(), lp.Flag)
 assert_type(lp.device("cpu"), lp.Device)
 
 with native.writable() as draft:

@@ -16,6 +16,7 @@ from .errors import (
     DeviceParseError,
     DeviceUnavailable,
     FormatError,
+    GroupError,
     InitError,
     InitInTransform,
     LazyCycleError,
@@ -24,13 +25,16 @@ from .errors import (
     MissingParams,
     ModuleError,
     PickleError,
+    QuantizeError,
     RecordError,
     ShapeMismatch,
     UnexpectedKeys,
     UnsetError,
 )
 from .factored import linear
+from .flags import Flag
 from .grads import Grads, gradients
+from .groups import ParamGroup
 from .lora import DoraAdapter, LoraAdapter, apply_lora
 from .merging import MergedParam, merge, merge_errors, unmerge
 from .module import Module
@@ -38,6 +42,7 @@ from .norms import WeightNorm
 from .places import Place
 from .plans import LoadPlan
 from .pytrees import combine
+from .quantized import QuantizedParam, Quantizer, quantize_weights
 from .reparam import (
     AdaptedParam,
     Reparameterization,
@@ -59,8 +64,10 @@ __all__ = [
     "DeviceUnavailable",
     "DoraAdapter",
     "Draft",
+    "Flag",
     "FormatError",
     "Grads",
+    "GroupError",
     "InitError",
     "InitInTransform",
     "Lazy",
@@ -78,10 +85,14 @@ __all__ = [
     "Once",
     "OnceCell",
     "Param",
+    "ParamGroup",
     "ParamMapper",
     "PickleError",
     "Place",
     "Plan",
+    "QuantizeError",
+    "QuantizedParam",
+    "Quantizer",
     "RecordError",
     "Reparameterization",
     "ShapeMismatch",
@@ -103,6 +114,7 @@ __all__ = [
     "merge",
     "merge_errors",
     "once",
+    "quantize_weights",
     "save_adapter",
     "summary",
     "unmerge",

@@ -21,6 +21,8 @@ _Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 _Dtype: TypeAlias = str | type[Any] | np.dtype[Any]
 # A text, a Device, or the device object of a library.
 _Device: TypeAlias = str | Device | object
+# The name of a scheme, the extents of a block, and the dtype of the scales.
+_Scheme: TypeAlias = tuple[str, Sequence[int] | None, _Dtype]
 
 __all__ = [
     "Buffer",
@@ -36,6 +38,7 @@ __all__ = [
     "Plan",
     "State",
     "__version__",
+    "dequantize",
     "dtype_kind",
     "dtype_name",
     "dtype_size",
@@ -43,6 +46,10 @@ __all__ = [
     "gain_of",
     "initialize",
     "instruction_set",
+    "nf4_table",
+    "quant_absmax",
+    "quant_layout",
+    "quantize",
     "rebuild_attribute",
     "rebuild_cell",
     "rebuild_init",
@@ -358,6 +365,33 @@ def fill_box(
     batch_axes: Sequence[int],
     threads: int | None,
 ) -> Any: ...
+def quant_layout(
+    scheme: _Scheme, shape: Sequence[int], dtype: _Dtype
+) -> tuple[tuple[int, ...], tuple[int, ...]]: ...
+def quant_absmax(
+    scheme: _Scheme,
+    shape: Sequence[int],
+    dtype: _Dtype,
+    elements: np.ndarray[Any, Any],
+    threads: int | None,
+) -> np.ndarray[Any, Any]: ...
+def quantize(
+    scheme: _Scheme,
+    shape: Sequence[int],
+    dtype: _Dtype,
+    elements: np.ndarray[Any, Any],
+    absmax: np.ndarray[Any, Any] | None,
+    threads: int | None,
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]: ...
+def dequantize(
+    scheme: _Scheme,
+    shape: Sequence[int],
+    dtype: _Dtype,
+    values: np.ndarray[Any, Any],
+    scales: np.ndarray[Any, Any],
+    threads: int | None,
+) -> np.ndarray[Any, Any]: ...
+def nf4_table() -> list[float]: ...
 def gain_of(nonlinearity: str, slope: float | None) -> float: ...
 def instruction_set() -> str: ...
 def rebuild_lazy() -> Lazy[Any]: ...

@@ -1,8 +1,9 @@
 """The shape of trees: which attributes of a module lead to parameters, and by which path.
 
-A *container* is a Module, a list, a tuple, a dict or a dataclass; a *leaf* is a Param; everything
-else is a constant. Containers are walked in the order in which they were filled. A container that
-leads to no parameter is a constant too, unless it is a Module.
+A *container* is a Module, a list, a tuple, a dict or a dataclass; a *leaf* is a Param, or a Flag,
+which only those hear of who ask; everything else is a constant. Containers are walked in the order
+in which they were filled. A container that leads to no parameter is a constant too, unless it is a
+Module.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ._core import Param
 from .errors import ModuleError
+from .flags import Flag
 
 T = TypeVar("T")
 
@@ -59,6 +61,7 @@ class Watcher:
         """It ends."""
 
 
+_LEAVES = (Param, Flag)
 _CONTAINERS = (Branch, list, tuple, dict)
 _NO_CONTAINERS = (set, frozenset, deque)
 
@@ -108,12 +111,18 @@ def walk(root: object) -> list[Leaf]:
 
 
 def visit(
-    root: object, look: Callable[[str, Param[Any]], object], watcher: Watcher | None = None
+    root: object,
+    look: Callable[[str, Param[Any]], object],
+    watcher: Watcher | None = None,
+    look_at_flag: Callable[[str, Flag], object] | None = None,
 ) -> None:
-    """Call `look` with every parameter under `root`; raises as :func:`walk`."""
+    """Call `look` with every parameter under `root`, `look_at_flag` with every flag.
+
+    Raises as :func:`walk`.
+    """
     seen: set[str] = set()
 
-    def once(path: str, param: Param[Any]) -> None:
+    def once(path: str, leaf: Param[Any] | Flag) -> None:
         if path in seen:
             raise ModuleError("two parameters have this path", path=path)
         if not path.isascii() and any("\ud800" <= char <= "\udfff" for char in path):
@@ -123,9 +132,12 @@ def visit(
                 remedy="Give that attribute or key a name that UTF-8 can encode.",
             )
         seen.add(path)
-        look(path, param)
+        if isinstance(leaf, Param):
+            look(path, leaf)
+        elif look_at_flag is not None:
+            look_at_flag(path, leaf)
 
-    if isinstance(root, Param):
+    if isinstance(root, _LEAVES):
         once("", root)
     elif is_container(root):
         _descend(root, "", set(), once, watcher)
@@ -189,17 +201,21 @@ def rebuild(
     change: Callable[[str, Param[Any]], Param[Any]],
     watcher: Watcher | None = None,
     path: str = "",
+    change_flag: Callable[[str, Flag], Flag] | None = None,
 ) -> T:
-    """`root` with every parameter changed; `root` itself stays as it is.
+    """`root` with every parameter changed, and every flag; `root` itself stays as it is.
 
-    What is shared stays shared: a container in two places becomes one new container, and tied
-    parameters are changed once and stay tied. `path` is that of `root`.
+    What is shared stays shared: a container in two places becomes one new container, tied
+    parameters are changed once and stay tied, and one flag in two places stays one. `path` is that
+    of `root`.
 
     Raises:
-        ModuleError: as :func:`walk`; or if `change` returns something else than a Param.
+        ModuleError: as :func:`walk`; or if `change` returns something else than a Param, or
+            `change_flag` something else than a Flag.
     """
     walk(root)
-    return _Rebuilding(change, watcher or Watcher()).container(path, root)  # type: ignore[return-value]
+    rebuilding = _Rebuilding(change, watcher or Watcher(), change_flag)
+    return rebuilding.container(path, root)  # type: ignore[return-value]
 
 
 def substitute(root: T, change: Callable[[str, Any], object], *, once: bool = True) -> T:
@@ -238,7 +254,7 @@ def _descend(
     node: object,
     path: str,
     above: set[int],
-    look: Callable[[str, Param[Any]], object],
+    look: Callable[[str, Param[Any] | Flag], object],
     watcher: Watcher | None,
 ) -> None:
     """Look at all under the container `node`; `above` are the containers that lead to it."""
@@ -250,7 +266,7 @@ def _descend(
         )
     above.add(id(node))
     for name, child in children(node):
-        if isinstance(child, Param):
+        if isinstance(child, _LEAVES):
             look(join(path, name), child)
         elif is_container(child):
             kind = type(child).__name__
@@ -266,7 +282,7 @@ def _descend(
 
 def _refuse_hidden(path: str, node: Iterable[object]) -> None:
     """Refuse parameters in a collection that is not walked: they would be lost in silence."""
-    if any(isinstance(item, Param | Branch) for item in node):
+    if any(isinstance(item, (*_LEAVES, Branch)) for item in node):
         raise ModuleError(
             f"parameters in a {type(node).__name__} are not found",
             path=path,
@@ -277,17 +293,26 @@ def _refuse_hidden(path: str, node: Iterable[object]) -> None:
 class _Rebuilding:
     """One rebuild: what has been changed already, by identity."""
 
-    def __init__(self, change: Callable[[str, Param[Any]], Param[Any]], watcher: Watcher) -> None:
+    def __init__(
+        self,
+        change: Callable[[str, Param[Any]], Param[Any]],
+        watcher: Watcher,
+        change_flag: Callable[[str, Flag], Flag] | None = None,
+    ) -> None:
         self._change = change
+        self._change_flag = change_flag
         self._watcher = watcher
         # The old objects are kept too, so that no id is used twice.
         self._containers: dict[int, tuple[object, object]] = {}
         self._handles: dict[int, tuple[Param[Any], Param[Any]]] = {}
+        self._flags: dict[int, tuple[Flag, Flag]] = {}
         self._ties: dict[int, tuple[Param[Any], Param[Any]]] = {}
 
     def node(self, name: str, path: str, node: object) -> object:
         if isinstance(node, Param):
             return self.leaf(path, node)
+        if isinstance(node, Flag):
+            return self.flag(path, node)
         if not is_container(node):
             return node
         kind = type(node).__name__
@@ -302,19 +327,22 @@ class _Rebuilding:
         first = self._ties.get(old._tie)
         if first is None or first[0].is_tied_to(first[1]):
             new = self._change(path, old)
-            if not isinstance(new, Param):
-                raise ModuleError(
-                    "a mapper of parameters returns a parameter",
-                    path=path,
-                    expected="Param",
-                    found=type(new).__name__,
-                )
+            _insist(new, Param, "a mapper of parameters returns a parameter", path)
             new._found_at(path if first is None else first[1].path or path)
             self._ties.setdefault(old._tie, (old, new))
         else:
             new = old._retied(*first)
         self._handles[id(old)] = (old, new)
         return new
+
+    def flag(self, path: str, old: Flag) -> Flag:
+        if self._change_flag is None:
+            return old
+        if id(old) not in self._flags:
+            new = self._change_flag(path, old)
+            _insist(new, Flag, "a mapper of flags returns a flag", path)
+            self._flags[id(old)] = (old, new)
+        return self._flags[id(old)][1]
 
     def container(self, path: str, old: object) -> object:
         if id(old) in self._containers:
@@ -345,6 +373,11 @@ class _Substituting(_Rebuilding):
         if id(node) not in self._made:
             self._made[id(node)] = (node, self._substitute(path, node))
         return self._made[id(node)][1]
+
+
+def _insist(made: object, kind: type, rule: str, path: str) -> None:
+    if not isinstance(made, kind):
+        raise ModuleError(rule, path=path, expected=kind.__name__, found=type(made).__name__)
 
 
 def _replace(old: Any, parts: list[tuple[str, object, object]]) -> object:

@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from . import _tree
+from . import _tree, selection
 from ._core import Param
+from .flags import Flag
 from .places import Place
+from .selection import GroupLike
 
 __all__ = ["Summary", "SummaryRow", "describe", "format_bytes", "summary"]
 
@@ -47,10 +49,12 @@ class Summary:
     """A table of parameters with totals; prints itself. Tied parameters count once.
 
     Attributes:
-        rows: one for each path.
+        rows: one for each path of a parameter.
+        flags: path and flag, in the order of the model.
     """
 
     rows: tuple[SummaryRow, ...]
+    flags: tuple[tuple[str, Flag], ...] = ()
 
     def _counted(self) -> Iterable[SummaryRow]:
         return (row for row in self.rows if row.tied_to is None)
@@ -93,6 +97,9 @@ class Summary:
                     row.state,
                 )
             )
+        for path, flag in self.flags:
+            is_trained = "yes" if flag.is_active else "no"
+            table.append((path, "", "flag", "", "", is_trained, flag.state))
         widths = [max(len(line[at]) for line in table) for at in range(len(heads))]
         lines = [
             "  ".join(
@@ -110,11 +117,13 @@ class Summary:
         return "\n".join(lines)
 
 
-def summary(model: object) -> Summary:
-    """A table of the parameters of `model`; brings none of them into being.
+def summary(model: object, group: GroupLike | None = None) -> Summary:
+    """A table of the parameters and flags of `model`; brings none of them into being.
 
     Args:
         model: a Module, or any list, tuple, dict or dataclass that leads to parameters.
+        group: show only what this :class:`ParamGroup`, or shell pattern for paths, selects: to see
+            what a verb would do with it. It may select nothing.
 
     >>> import lazyparam as lp
     >>> print(lp.summary({"w": lp.Param((2, 3), lp.init.zeros())}))
@@ -124,9 +133,18 @@ def summary(model: object) -> Summary:
     -----------------------------------------------------------------
     6 elements, 6 trainable; 24 B, 0 B in being
     """
+    chosen = selection.choose(model, group, allow_missing=True)
     first: dict[int, str] = {}
-    rows = []
-    for path, param in _tree.walk(model):
+    rows: list[SummaryRow] = []
+    flags: list[tuple[str, Flag]] = []
+
+    def look_at_flag(path: str, flag: Flag) -> None:
+        if chosen(flag):
+            flags.append((path, flag))
+
+    def look(path: str, param: Param[Any]) -> None:
+        if not chosen(param):
+            return
         owner = first.setdefault(param._tie, path)
         tied = owner if owner != path else None
         rows.append(
@@ -143,7 +161,9 @@ def summary(model: object) -> Summary:
                 tied_to=tied,
             )
         )
-    return Summary(tuple(rows))
+
+    _tree.visit(model, look, look_at_flag=look_at_flag)
+    return Summary(tuple(rows), tuple(flags))
 
 
 def format_bytes(count: int) -> str:
@@ -176,6 +196,8 @@ def describe(node: object, indent: str = "", outer: tuple[object, ...] = ()) -> 
             lines.append(f"{inner}{name}: {_describe_param(child)},")
         elif isinstance(child, Place):
             lines.append(f"{inner}{name}: {_describe_param(child, 'Place')},")
+        elif isinstance(child, Flag):
+            lines.append(f"{inner}{name}: {child!r},")
         elif isinstance(child, _tree.Branch) or _leads_to_params(child, outer):
             lines.append(f"{inner}{name}: {describe(child, inner, outer)},")
     return "\n".join([f"{head}(", *lines, f"{indent})"]) if lines else f"{head}()"
@@ -191,6 +213,6 @@ def _leads_to_params(node: object, outer: tuple[object, ...]) -> bool:
         return False
     outer = (*outer, node)
     return any(
-        isinstance(child, Param | Place | _tree.Branch) or _leads_to_params(child, outer)
+        isinstance(child, Param | Place | Flag | _tree.Branch) or _leads_to_params(child, outer)
         for _, child in _tree.children(node)
     )

@@ -93,11 +93,15 @@ class InitError(LazyParamError):
 
 
 class PickleError(LazyParamError, pickle.PicklingError):
-    """A recipe cannot be pickled (a lambda or a local function, say)."""
+    """A recipe or a predicate cannot be stored (a lambda or a local function, say)."""
 
 
 class ModuleError(LazyParamError, ValueError):
     """A tree of modules cannot be walked: it contains itself, or two leaves share a path."""
+
+
+class GroupError(LazyParamError, ValueError):
+    """A group of parameters makes no sense, or selects nothing where something was meant."""
 
 
 class DeviceError(LazyParamError):
@@ -122,6 +126,10 @@ class AutodiffUnsupported(DeviceError, TypeError):
 
 class InitInTransform(DeviceError, RuntimeError):
     """A value would come into being where that cannot be done: while a graph is captured, say."""
+
+
+class QuantizeError(LazyParamError, ValueError):
+    """An array cannot be quantised like this: elements, shape or scheme make no sense."""
 
 
 class RecordError(LazyParamError):

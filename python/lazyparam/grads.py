@@ -7,14 +7,15 @@ leaves no trace. Nothing here names a library.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, overload
 
-from . import _tree, pytrees
+from . import _tree, pytrees, selection
 from ._core import Param
 from .devices import backend_of
 from .errors import AutodiffUnsupported, DeviceError, ModuleError
 from .places import Place
+from .selection import GroupLike
 
 __all__ = ["Grads", "gradients", "grads_of", "leaves_of"]
 
@@ -103,9 +104,12 @@ def gradients(
     return _collected(zip(wanted, found, strict=True))
 
 
-def leaves_of(module: object) -> list[Any]:
+def leaves_of(
+    module: object, group: GroupLike | None = None, allow_missing: bool = False
+) -> list[Any]:
     """The leaves of :meth:`Module.leaves`."""
-    return [leaf.param.val() for leaf in _trained(module)]
+    chosen = selection.choose(module, group, allow_missing=allow_missing, flags=False)
+    return [leaf.param.val() for leaf in _trained(module, chosen)]
 
 
 def grads_of(module: object) -> Grads:
@@ -113,10 +117,13 @@ def grads_of(module: object) -> Grads:
     return _collected((leaf, leaf.param.grad()) for leaf in _trained(module))
 
 
-def _trained(module: object) -> list[_tree.Leaf]:
+def _trained(
+    module: object, chosen: Callable[[Param[Any]], bool] = lambda _: True
+) -> list[_tree.Leaf]:
     """The parameters of `module` that are to be trained and are read tracked, tied ones once."""
+    active = (leaf for leaf in _tree.walk(module) if leaf.param.is_active and chosen(leaf.param))
     # One of several tied ones may be frozen: then another stands for them.
-    wanted = list(_tree.unique(leaf for leaf in _tree.walk(module) if leaf.param.is_active))
+    wanted = list(_tree.unique(active))
     for path, param in wanted:
         if not backend_of(param.device).records_gradients:
             raise AutodiffUnsupported(

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
-from . import _core, _tree, display, grads, plans, pytrees, records, reparam
+from . import _core, _tree, display, freezing, grads, plans, pytrees, records, reparam
 from ._core import Device, Param
 from ._progress import Progress, reporting
 from .errors import ModuleError
+from .flags import Flag
 from .grads import Grads
 from .plans import DType, LoadPlan, Rename, Rules
+from .selection import GroupLike
 from .sources import Mode, PathLike
 from .visitors import ModuleMapper, ModuleVisitor
 
@@ -81,13 +83,13 @@ class Module(_tree.Branch, metaclass=_Named):
         return (param for _, param in self.named_parameters(remove_duplicate))
 
     def visit(self, visitor: ModuleVisitor) -> None:
-        """Show every parameter to `visitor`.
+        """Show every parameter and every flag to `visitor`.
 
         Raises:
             ModuleError: if it is not a ModuleVisitor.
         """
         _insist(visitor, ModuleVisitor)
-        _tree.visit(self, visitor.visit, visitor)
+        _tree.visit(self, visitor.visit, visitor, visitor.visit_flag)
 
     def num_params(self, trainable: bool = False, remove_duplicate: bool = True) -> int:
         """Elements of all parameters, tied ones counted once; or only of the trainable ones."""
@@ -107,13 +109,13 @@ class Module(_tree.Branch, metaclass=_Named):
     # Changing: a new module each time.
 
     def map(self, mapper: ModuleMapper) -> Self:
-        """The module with every parameter as `mapper` returns it; tied ones are mapped once.
+        """The module with every parameter and flag as `mapper` returns it; tied ones once.
 
         Raises:
             ModuleError: if it is not a ModuleMapper, or gives something else than parameters.
         """
         _insist(mapper, ModuleMapper)
-        return _tree.rebuild(self, mapper.map, mapper)
+        return _tree.rebuild(self, mapper.map, mapper, change_flag=mapper.map_flag)
 
     def clone(self, independent: bool = False) -> Self:
         """The module with clones of its parameters, which share their coming into being.
@@ -154,12 +156,19 @@ class Module(_tree.Branch, metaclass=_Named):
         return _tree.rebuild(self, lambda path, param: param._seeded(seed, parts[path], memo))
 
     def valid(self) -> Self:
-        """The module for validation: read untracked; what is to be trained stays on record."""
-        return _tree.rebuild(self, lambda _, param: param.valid())
+        """The module for validation: read untracked, flags off; what to train stays on record.
+
+        Only :meth:`train` undoes it: moves and forks leave flags off.
+        """
+        return _tree.rebuild(
+            self, lambda _, param: param.valid(), change_flag=lambda _, flag: flag.valid()
+        )
 
     def train(self) -> Self:
         """The module for training: undoes :meth:`valid`."""
-        return _tree.rebuild(self, lambda _, param: param.train())
+        return _tree.rebuild(
+            self, lambda _, param: param.train(), change_flag=lambda _, flag: flag.train()
+        )
 
     def materialize(self) -> Self:
         """The module with what is attached to its parameters folded in (Burn's ``materialize``).
@@ -168,37 +177,105 @@ class Module(_tree.Branch, metaclass=_Named):
         """
         return reparam.materialize(self)
 
-    def set_requires_grad(self, requires_grad: bool) -> Self:
-        """The module with another wish to train, for all parameters."""
-        return _tree.rebuild(self, lambda _, param: param.set_requires_grad(requires_grad))
+    # What is to be trained.
 
-    def no_grad(self) -> Self:
-        """``set_requires_grad(False)``."""
-        return self.set_requires_grad(False)
+    def set_requires_grad(
+        self, requires_grad: bool, group: GroupLike | None = None, *, allow_missing: bool = False
+    ) -> Self:
+        """The module with another wish to train, for all parameters or those of `group`.
 
-    def freeze(self) -> Self:
-        """The module with nothing to train."""
-        return self.set_requires_grad(False)
+        Flags stay as they are: dropout and the like behave as before.
 
-    def unfreeze(self) -> Self:
-        """The module with everything to train that can be."""
-        return self.set_requires_grad(True)
+        Args:
+            requires_grad: the wish.
+            group: a :class:`ParamGroup`, or a shell pattern for paths such as ``"encoder.*"``. It
+                selects tied parameters together, by any of their paths.
+            allow_missing: whether the group may select nothing, and name paths that are not there.
+
+        Raises:
+            GroupError: if the group selects nothing that has gradients, or names paths that are
+                not there.
+        """
+        return freezing.wished(self, requires_grad, group, allow_missing)
+
+    def no_grad(self, group: GroupLike | None = None, *, allow_missing: bool = False) -> Self:
+        """``set_requires_grad(False, group)``: no gradients; flags stay as they are."""
+        return self.set_requires_grad(False, group, allow_missing=allow_missing)
+
+    def freeze(self, group: GroupLike | None = None, *, allow_missing: bool = False) -> Self:
+        """The module with nothing to train, or nothing of `group`: no gradients, flags disabled.
+
+        Arguments as in :meth:`set_requires_grad`; :meth:`training_state` remembers what was.
+
+        Raises:
+            GroupError: if the group selects nothing, or names paths that are not there.
+        """
+        return freezing.switched(self, False, group, allow_missing)
+
+    def unfreeze(self, group: GroupLike | None = None, *, allow_missing: bool = False) -> Self:
+        """The module with everything to train that can be, or everything in `group`.
+
+        Everything: also parameters and flags that somebody had disabled before :meth:`freeze`. To
+        undo a freeze and no more, see :meth:`training_state`. Arguments and errors as there.
+        """
+        return freezing.switched(self, True, group, allow_missing)
+
+    def training_state(
+        self, group: GroupLike | None = None, *, allow_missing: bool = False
+    ) -> dict[str, bool]:
+        """What is to be trained, by path: the wish for each parameter, and whether flags are on.
+
+        A plain dict, to keep beside the module or in JSON, which :meth:`with_training_state` puts
+        back. ``valid()`` does not change it. Arguments and errors as in :meth:`freeze`.
+
+        >>> import lazyparam as lp
+        >>> class Net(lp.Module):
+        ...     def __init__(self):
+        ...         self.table = lp.Param(3, lp.init.ones(), requires_grad=False)
+        ...         self.weight = lp.Param(3, lp.init.ones())
+        >>> net = Net()
+        >>> before = net.training_state()
+        >>> before
+        {'table': False, 'weight': True}
+        >>> net.freeze().with_training_state(before).training_state() == before
+        True
+        """
+        return freezing.training_state(self, group, allow_missing)
+
+    def with_training_state(
+        self, state: Mapping[str, bool], *, allow_missing: bool = False
+    ) -> Self:
+        """The module with what `state` says is to be trained; the rest stays as it is.
+
+        Works on any module with these paths: what was trained, loaded or moved meanwhile.
+
+        Args:
+            state: as :meth:`training_state` gives it.
+            allow_missing: whether it may name paths that are not there.
+
+        Raises:
+            GroupError: if it names paths that are not there, or says something else than bools.
+        """
+        return freezing.restored(self, state, allow_missing)
 
     # Training.
 
-    def leaves(self) -> list[Any]:
+    def leaves(self, group: GroupLike | None = None, *, allow_missing: bool = False) -> list[Any]:
         """What an optimiser trains: the tracked values of the parameters, tied ones once.
 
         Brings them into being. Frozen parameters, ints and bools are left out. The optimiser
         writes to the leaves, so the module that was asked sees every step:
-        ``torch.optim.SGD(model.leaves(), lr=0.1)``.
+        ``torch.optim.SGD(model.leaves(), lr=0.1)``. With `group`, only its leaves: those of a group
+        and of its complement never overlap.
 
         Raises:
+            GroupError: if the group selects nothing, or names paths that are not there, unless
+                `allow_missing`.
             DeviceError: if a parameter is to be trained and is read untracked: before
                 :meth:`train`, or after :meth:`valid`.
             AutodiffUnsupported: if its library does not record gradients.
         """
-        return grads.leaves_of(self)
+        return grads.leaves_of(self, group, allow_missing)
 
     def grads(self) -> Grads:
         """The gradients that the leaves hold now, by parameter; those without one are absent.
@@ -387,13 +464,14 @@ def _insist(given: object, kind: type) -> None:
 
 
 def _refuse_shared(module: object) -> None:
-    """Refuse parameters that are attributes of the class: no verb would find them."""
+    """Refuse parameters and flags that are attributes of the class: no verb would find them."""
     own = vars(module) if hasattr(module, "__dict__") else {}
     for kind in type(module).__mro__:
         for name, value in vars(kind).items():
-            if isinstance(value, Param) and name not in own:
+            if isinstance(value, Param | Flag) and name not in own:
+                what = "flag" if isinstance(value, Flag) else "parameter"
                 raise ModuleError(
-                    f"this parameter belongs to the class {kind.__name__}, not to its objects",
+                    f"this {what} belongs to the class {kind.__name__}, not to its objects",
                     path=name,
                     remedy="Set it in __init__.",
                 )

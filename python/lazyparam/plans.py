@@ -7,7 +7,6 @@ before everything has been checked, and the module that was loaded into stays as
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from . import _core, _tree
 from ._core import Device, Param
+from ._nearest import nearest
 from .display import format_bytes
 from .errors import DeclarationError, MissingParams, RecordError, ShapeMismatch, UnexpectedKeys
 from .sources import DictSource, FileSource, Mode, PathLike, Source
@@ -385,16 +385,5 @@ class _Nearest:
         self._left -= 1
         if self._left < 0:
             return ""
-        # Often a whole prefix is missing or too much.
-        near = [
-            known
-            for known in self._names
-            if _ends_alike(known, name) or known.casefold() == name.casefold()
-        ][:1]
-        if not near:
-            near = difflib.get_close_matches(name, self._names, n=1)
-        return f" (nearest: {near[0]!r})" if near else ""
-
-
-def _ends_alike(one: str, other: str) -> bool:
-    return one.endswith(f".{other}") or other.endswith(f".{one}")
+        near = nearest(name, self._names)
+        return f" (nearest: {near!r})" if near is not None else ""

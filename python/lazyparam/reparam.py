@@ -235,7 +235,7 @@ class AdaptedParam(StandIn):
 
     def base(self, timeout: float | None = None) -> Any:
         """The stored value, without what is attached."""
-        return self._base.val(timeout)
+        return self._base.base(timeout)
 
     def into_value(self) -> Any:
         """As :meth:`base`."""
@@ -300,7 +300,7 @@ class AdaptedParam(StandIn):
         return AdaptedParam(self._base, self._adapters, names)
 
     def map(self, f: Callable[[Any], Any]) -> AdaptedParam:
-        """The parameter whose base is ``f`` of this one's, of its shape; lazy stays lazy."""
+        """The parameter whose base is ``f`` of this one's, of its shape and dtype."""
         return self._over(self._base.map(f))
 
     def init_mapper(self, f: Callable[[Any], Any]) -> AdaptedParam:

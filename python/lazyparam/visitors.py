@@ -6,6 +6,7 @@ from typing import Any
 
 from ._core import Param
 from ._tree import Watcher
+from .flags import Flag
 
 __all__ = ["ModuleMapper", "ModuleVisitor"]
 
@@ -32,6 +33,9 @@ class ModuleVisitor(Watcher):
 
     def visit_bool(self, path: str, param: Param[Any]) -> None:
         """A parameter of bools."""
+
+    def visit_flag(self, path: str, flag: Flag) -> None:
+        """A flag; :meth:`visit` is not asked, since a flag has no value."""
 
 
 class ModuleMapper(Watcher):
@@ -60,3 +64,7 @@ class ModuleMapper(Watcher):
     def map_bool(self, path: str, param: Param[Any]) -> Param[Any]:
         """A parameter of bools."""
         return param
+
+    def map_flag(self, path: str, flag: Flag) -> Flag:
+        """A flag; :meth:`map` is not asked. The same one in two places is mapped once."""
+        return flag

@@ -2,8 +2,8 @@
 //!
 //! This crate knows nothing of Python and nothing of parameters. It answers four questions: what an
 //! element is ([`Dtype`]), how many bytes a shape needs ([`shape`]), where those bytes live
-//! ([`Buffer`]) and how they get there ([`fill`] draws initial values, [`store`] reads and writes
-//! `safetensors` checkpoints).
+//! ([`Buffer`]) and how they get there ([`fill`] draws initial values, [`quant`] quantises,
+//! [`store`] reads and writes `safetensors` checkpoints).
 //!
 //! `unsafe` is denied here and allowed where there is no other way: in the two files that map memory
 //! (`buffer.rs` and `store/map.rs`), and under `fill` in `job.rs` (one slice for many threads), `env.rs` (a
@@ -20,6 +20,7 @@ compile_error!(
 mod buffer;
 mod dtype;
 pub mod fill;
+pub mod quant;
 pub mod shape;
 pub mod store;
 mod widen;

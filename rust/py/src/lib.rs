@@ -23,6 +23,7 @@ mod param;
 mod pickle;
 mod plan;
 mod python;
+mod quant;
 mod raw;
 mod team;
 
@@ -66,6 +67,8 @@ mod _core {
     use crate::pickle::{State, rebuild_param, rebuild_state};
     #[pymodule_export]
     use crate::plan::Plan;
+    #[pymodule_export]
+    use crate::quant::{dequantize, nf4_table, quant_absmax, quant_layout, quantize};
     #[pymodule_export]
     use crate::raw::Buffer;
 }

@@ -327,7 +327,6 @@ pub(crate) fn rebuild_state(
     plan: &Bound<'_, PyAny>,
     derived: &Bound<'_, PyList>,
 ) -> PyResult<State> {
-    let py = origin.py();
     let plan = plan_in(plan)?;
     let mut lazy = if let Ok(state) = origin.cast::<State>() {
         state.get().lazy.clone()

@@ -82,7 +82,9 @@ mod special;
 mod tiles;
 mod work;
 
+pub(crate) use env::at_default;
 pub use error::InitError;
+pub(crate) use error::tuple;
 pub use fans::{Axis, Compat, Fans, Layout};
 pub use gain::Nonlinearity;
 pub use init::{Init, Mode, Spread};
@@ -96,3 +98,4 @@ pub use plan::Plan;
 pub use region::Region;
 pub use resolve::{Distribution, Ones};
 pub use simd::Isa;
+pub(crate) use simd::{Simd, Task};

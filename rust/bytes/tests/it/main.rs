@@ -18,6 +18,7 @@ mod not_safetensors;
 mod odd_files;
 mod oracle;
 mod pack;
+mod quant;
 mod read;
 mod replace;
 mod shape;
