@@ -284,8 +284,7 @@ def _insist_on_numbers(r: object, alpha: object) -> None:
 
 def factor_dtype(base: Any) -> str:
     """The dtype of factors for `base`, unless somebody chooses."""
-    is_wide = base.kind == "float" and _core.dtype_size(base.dtype) > 1
-    return str(base.dtype) if is_wide else "float32"
+    return str(base.dtype) if _core.dtype_size(base.dtype) > 1 else "float32"
 
 
 def _frozen(module: M) -> M:
