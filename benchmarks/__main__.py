@@ -9,12 +9,37 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import declare, heartbeat, imports, init, initialize, load, once, quant, small, table, views
+from . import (
+    adapters,
+    declare,
+    heartbeat,
+    imports,
+    init,
+    initialize,
+    load,
+    once,
+    quant,
+    small,
+    table,
+    views,
+)
 from .harness import Scale
 
 ALL = {
     module.__name__.rpartition(".")[2]: module
-    for module in (load, views, small, heartbeat, declare, imports, once, init, initialize, quant)
+    for module in (
+        load,
+        views,
+        small,
+        heartbeat,
+        declare,
+        imports,
+        once,
+        init,
+        initialize,
+        quant,
+        adapters,
+    )
 }
 
 

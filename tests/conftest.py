@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import sysconfig
 import tempfile
@@ -64,6 +65,20 @@ def _switch_interval(request: pytest.FixtureRequest) -> Iterator[None]:
         sys.setswitchinterval(wanted)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture(autouse=sys.version_info < (3, 12))
+def _silent_collector() -> Iterator[None]:
+    """No callbacks of the collector, such as the one that comes with importing JAX.
+
+    Python 3.11 makes the ``__dict__`` of an object when it is first asked for. A collection that
+    this sets off may let another thread run, if it has a callback in Python; if that thread asks
+    for the same ``__dict__``, the object gets two over one memory, which is then freed twice.
+    """
+    before = gc.callbacks[:]
+    gc.callbacks.clear()
+    yield
+    gc.callbacks[:] = before
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ def test_a_tree_put_together_again_is_a_module_with_the_same_params() -> None:
         assert was.value is now.value
     assert rebuilt.head.is_tied_to(rebuilt.embed)
     assert (rebuilt.name, rebuilt.config) == (model.name, model.config)
-    assert rebuilt.config is model.config
+    assert rebuilt.config is not model.config, "it is not to change with that one's"
 
 
 def test_a_mapped_module_is_a_module_of_real_parameters() -> None:
@@ -200,7 +200,8 @@ def test_another_identity_is_another_model() -> None:
         ("a", "a", True),
         ({"a": [1]}, {"a": [1]}, True),
         ({"a": [1]}, {"a": [2]}, False),
-        (float("nan"), float("nan"), False),
+        (float("nan"), float("nan"), True),
+        (0.0, -0.0, False),
         (np.ones(3), np.ones(3), False),
         (None, None, True),
     ],
@@ -680,3 +681,36 @@ def test_without_jax_the_verbs_say_what_to_install() -> None:
     subprocess.run(
         [sys.executable, "-c", code], check=True, timeout=100, cwd=Path(__file__).parent.parent
     )
+
+
+def test_a_constant_that_is_changed_where_it_lies_is_noticed() -> None:
+    """JAX's caches keep forms for long; they are not to change with somebody's list."""
+
+    class Scaled(lp.Module):
+        def __init__(self) -> None:
+            self.w = lp.Param(2, ONES, device="jax:cpu")
+            self.flags = [False]
+            self.options = {"scale": [5.0]}
+
+        def __call__(self) -> Any:
+            return self.w.value * (self.options["scale"][0] if self.flags[0] else 1.0)
+
+    model = Scaled()
+    call = jax.jit(lambda model: model())
+    assert call(model).tolist() == [1, 1]
+    model.flags[0] = True
+    assert call(model).tolist() == [5, 5]
+    model.options["scale"][0] = 7.0
+    assert call(model).tolist() == [7, 7]
+    model.flags.clear()
+    model.flags.append(False)
+    assert call(model).tolist() == [1, 1]
+    assert call(model.clone()).tolist() == [1, 1]
+
+
+def test_a_constant_that_contains_itself_is_no_trouble() -> None:
+    loop: list[Any] = [1]
+    loop.append(loop)
+    model = Bag(t=lp.Param(2, ONES, device="jax:cpu"), c=[loop])
+    with pytest.raises(lp.ModuleError, match="contains itself"):
+        jax.tree.structure(model)

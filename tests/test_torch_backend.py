@@ -371,6 +371,7 @@ def test_a_copy_a_move_and_a_cast_have_memory_of_their_own() -> None:
 FLOATS = [d for d in DTYPES if "float" in d]
 
 
+@pytest.mark.filterwarnings("ignore:overflow in a cast")
 @pytest.mark.parametrize("have", FLOATS)
 @pytest.mark.parametrize("wanted", FLOATS)
 def test_floats_are_rounded_as_numpy_rounds_them(have: str, wanted: str) -> None:

@@ -782,3 +782,73 @@ def test_nothing_of_a_move_between_libraries_is_shared() -> None:
     back.val()
     there.val().fill_(5)
     assert back.val().tolist() == [0, 0, 0]
+
+
+# ---- what newcomers ran into ------------------------------------------------------------------
+
+
+def test_a_mapper_that_writes_in_place_reaches_nobody_elses_elements(tmp_path: Path) -> None:
+    """On save, on load, and derived: NumPy refuses it, and torch cannot."""
+    p = lp.Param(3, lp.init.ones(), device="torch:cpu").save_mapper(lambda a: a.mul_(2))
+    for _ in range(3):
+        assert p.transform_for_save().val().tolist() == [2, 2, 2]
+        Box(p).save_file(tmp_path / "x.safetensors")
+        assert Box(p).state_dict()["t"].tolist() == [2, 2, 2]
+    assert p.val().tolist() == [1, 1, 1]
+    kept: list[torch.Tensor] = []
+
+    def keep(a: torch.Tensor) -> torch.Tensor:
+        kept.append(a)
+        return a.neg_()
+
+    assert p.map(keep).val().tolist() == [-1, -1, -1]
+    kept[0].fill_(7)
+    assert p.val().tolist() == [1, 1, 1]
+    attempts: list[int] = []
+
+    def fail_once(a: torch.Tensor) -> torch.Tensor:
+        a.mul_(2)
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise Boom
+        return a
+
+    q = lp.Param(3, lp.init.ones(), device="torch:cpu").map(fail_once)
+    with pytest.raises(Boom):
+        q.val()
+    assert q.val().tolist() == [2, 2, 2]
+
+
+def test_the_plan_tells_what_torch_takes_for_its_dtype_and_device() -> None:
+    def init(plan: lp.Plan) -> torch.Tensor:
+        assert plan.native_dtype is torch.bfloat16
+        assert plan.native_device == torch.device("cpu")
+        return torch.ones(plan.shape, dtype=plan.native_dtype, device=plan.native_device)
+
+    p = lp.Param(3, init, "bfloat16", "torch:cpu")
+    assert p.val().tolist() == [1, 1, 1]
+
+
+def test_a_gradient_is_found_by_every_handle_of_its_parameter() -> None:
+    p = lp.Param(3, lp.init.ones(), device="torch:cpu").train()
+    p.val().sum().backward()
+    for handle in (p, p.valid(), p.clone()):
+        assert handle.grad().tolist() == [1, 1, 1]
+    assert p.no_grad().grad() is None
+
+
+def test_a_state_dict_is_no_part_of_a_graph() -> None:
+    model = Box(lp.Param(3, lp.init.ones(), device="torch:cpu")).train()
+    state = model.state_dict()
+    assert not state["t"].requires_grad
+    assert state["t"].data_ptr() == model.t.val().data_ptr()
+
+
+def test_a_loss_that_does_not_depend_on_the_module_is_an_error() -> None:
+    one, other = (Box(lp.Param(3, lp.init.ones(), device="torch:cpu")).train() for _ in range(2))
+    with pytest.raises(lp.ModuleError, match="depends on no parameter"):
+        lp.gradients(one.t.val().sum(), other)
+    with pytest.raises(lp.ModuleError, match="this is no loss"):
+        lp.gradients(1.0, one)
+    with pytest.raises(KeyError, match="no gradient of"):
+        lp.gradients(one.t.val().sum(), one)[other.t]

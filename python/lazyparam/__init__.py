@@ -2,6 +2,7 @@
 
 from . import init
 from ._core import Device, Lazy, OnceCell, Param, ParamMapper, Plan, __version__
+from .adapter_files import load_adapter, save_adapter
 from .buffers import Buffer
 from .cells import Once, lazy, once
 from .devices import device
@@ -31,16 +32,26 @@ from .errors import (
     UnexpectedKeys,
     UnsetError,
 )
+from .factored import linear
 from .flags import Flag
 from .grads import Grads, gradients
 from .groups import ParamGroup
+from .lora import DoraAdapter, LoraAdapter, apply_lora
+from .merging import MergedParam, merge, merge_errors, unmerge
 from .module import Module
+from .norms import WeightNorm
 from .places import Place
 from .plans import LoadPlan
 from .pytrees import combine
 from .quantized import QuantizedParam, Quantizer, quantize_weights
 from .records import ModuleRecord
-from .reparam import AdaptedParam, Reparameterization, activate, active_adapters
+from .reparam import (
+    AdaptedParam,
+    Reparameterization,
+    activate,
+    active_adapters,
+    without_adapters,
+)
 from .visitors import ModuleMapper, ModuleVisitor
 
 __all__ = [
@@ -54,6 +65,7 @@ __all__ = [
     "DeviceError",
     "DeviceParseError",
     "DeviceUnavailable",
+    "DoraAdapter",
     "Draft",
     "Flag",
     "FormatError",
@@ -66,6 +78,8 @@ __all__ = [
     "LazyParamError",
     "LazyTypeError",
     "LoadPlan",
+    "LoraAdapter",
+    "MergedParam",
     "MissingParams",
     "Module",
     "ModuleError",
@@ -89,15 +103,24 @@ __all__ = [
     "Summary",
     "UnexpectedKeys",
     "UnsetError",
+    "WeightNorm",
     "__version__",
     "activate",
     "active_adapters",
+    "apply_lora",
     "combine",
     "device",
     "gradients",
     "init",
     "lazy",
+    "linear",
+    "load_adapter",
+    "merge",
+    "merge_errors",
     "once",
     "quantize_weights",
+    "save_adapter",
     "summary",
+    "unmerge",
+    "without_adapters",
 ]

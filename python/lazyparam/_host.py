@@ -5,6 +5,7 @@ ml_dtypes (bfloat16, the fp8, fp6 and fp4 types) is imported when one of its typ
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,7 +90,17 @@ def cast(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
     if array.dtype.itemsize == wanted.itemsize == 1 and wanted.kind not in "biu":
         # ml_dtypes casts not every fp8 to every other; all go through float32 exactly.
         array = array.astype(np.float32)
-    return array.astype(wanted)
+    made = array.astype(wanted)
+    if wanted.kind == "V":
+        _warn_of_overflow(array, made)
+    return made
+
+
+def _warn_of_overflow(array: np.ndarray[Any, Any], made: np.ndarray[Any, Any]) -> None:
+    """As NumPy does for its own dtypes: those of ml_dtypes become infinite, or NaN, in silence."""
+    lost = ~np.isfinite(made.astype(np.float32))
+    if lost.any() and np.isfinite(array[lost].astype(np.float64)).any():
+        warnings.warn(f"overflow in a cast to {made.dtype.name}", RuntimeWarning, stacklevel=2)
 
 
 def refuse_other_kind(name: str, wanted: str) -> None:

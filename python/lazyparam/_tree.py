@@ -218,18 +218,31 @@ def rebuild(
     return rebuilding.container(path, root)  # type: ignore[return-value]
 
 
-def substitute(root: T, change: Callable[[str, Any], object]) -> T:
+def substitute(root: T, change: Callable[[str, Any], object], *, once: bool = True) -> T:
     """`root` with what `change` makes of everything that stands for one parameter: Params and
-    compounds, which are not looked into. Each object is changed once.
+    compounds, which are not looked into. Each object is changed once, or else once for each place
+    in the containers, which are gone through once in any case.
 
     Raises:
         ModuleError: as :func:`walk`.
     """
     walk(root)
-    substituting = _Substituting(change)
+    substituting = _Substituting(change, once)
     if isinstance(root, Param | Compound):
         return substituting.node("", "", root)  # type: ignore[return-value]
     return substituting.container("", root)  # type: ignore[return-value]
+
+
+def places(root: object) -> list[tuple[str, Any]]:
+    """The path of everything that stands for one parameter, and the Param or compound there."""
+    found: list[tuple[str, Any]] = []
+
+    def note(path: str, node: Any) -> Any:
+        found.append((path, node))
+        return node
+
+    substitute(root, note, once=False)
+    return found
 
 
 def join(path: str, name: str) -> str:
@@ -346,14 +359,17 @@ class _Rebuilding:
 class _Substituting(_Rebuilding):
     """A rebuild in which anything may come in the place of a parameter."""
 
-    def __init__(self, change: Callable[[str, Any], object]) -> None:
+    def __init__(self, change: Callable[[str, Any], object], once: bool) -> None:
         super().__init__(lambda _, param: param, Watcher())
         self._substitute = change
+        self._once = once
         self._made: dict[int, tuple[object, object]] = {}
 
     def node(self, name: str, path: str, node: object) -> object:
         if not isinstance(node, Param | Compound):
             return super().node(name, path, node)
+        if not self._once:
+            return self._substitute(path, node)
         if id(node) not in self._made:
             self._made[id(node)] = (node, self._substitute(path, node))
         return self._made[id(node)][1]

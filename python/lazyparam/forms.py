@@ -7,7 +7,7 @@ wish and mappers. Forms compare and hash, and keep no value alive.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -117,12 +117,12 @@ def handle_of(leaf: Leaf) -> Param[Any]:
 
 
 class _Constant:
-    """Anything in a tree that is no leaf, as a part of a key."""
+    """Anything in a tree that is no leaf, as a part of a key: lists as they are now, and so on."""
 
     __slots__ = ("value",)
 
-    def __init__(self, value: object) -> None:
-        self.value = value
+    def __init__(self, value: object, outer: tuple[int, ...] = ()) -> None:
+        self.value = _snapshot(value, outer)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Constant):
@@ -132,6 +132,9 @@ class _Constant:
             return True
         if type(one) is not type(two):
             return False
+        if isinstance(one, float) and isinstance(two, float):
+            # Signed zeros are not the same to a function; a NaN is the same as itself.
+            return one.hex() == two.hex()
         try:
             answer = one == two
         except Exception:
@@ -144,6 +147,42 @@ class _Constant:
             return hash(self.value)
         except Exception:
             return hash(type(self.value))
+
+
+class _Snapshot(NamedTuple):
+    """What a container holds just now; the container itself may change."""
+
+    kind: type
+    parts: object
+
+
+def _snapshot(value: Any, outer: tuple[int, ...]) -> object:
+    kind = type(value)
+    if kind not in _COPIES or id(value) in outer:
+        return value
+    outer = (*outer, id(value))
+    if kind is dict:
+        pairs = ((_Constant(key, outer), _Constant(each, outer)) for key, each in value.items())
+        return _Snapshot(kind, tuple(pairs))
+    parts = (_Constant(each, outer) for each in value)
+    return _Snapshot(kind, tuple(parts) if kind in (list, tuple) else frozenset(parts))
+
+
+def _apart(value: Any, outer: tuple[int, ...] = ()) -> Any:
+    """`value`; or a copy, if it is a container that its owner may change."""
+    copied = _COPIES.get(type(value))
+    if copied is None or id(value) in outer:
+        return value
+    return copied(value, (*outer, id(value)))
+
+
+_COPIES: dict[type, Callable[[Any, tuple[int, ...]], object]] = {
+    list: lambda value, outer: [_apart(each, outer) for each in value],
+    tuple: lambda value, outer: tuple(_apart(each, outer) for each in value),
+    dict: lambda value, outer: {key: _apart(each, outer) for key, each in value.items()},
+    set: lambda value, outer: set(value),
+    frozenset: lambda value, outer: value,
+}
 
 
 class _Key:
@@ -189,7 +228,7 @@ class Form:
             self._group_of[id(place)] = group
             return place
 
-        self._template: Any = refilled(look.root, empty)
+        self._template: Any = refilled(look.root, empty, apart=True)
 
     def filled(self, values: Sequence[Any]) -> Any:
         """The tree around one value for each group: arrays as parameters, the rest in places."""
@@ -211,7 +250,7 @@ class Form:
             tied._found_at(path)
             return tied
 
-        return refilled(self._template, fill)
+        return refilled(self._template, fill, apart=True)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Form) and self._key == other._key)
@@ -235,24 +274,30 @@ def is_trained(group: Sequence[Leaf]) -> bool:
     return any(leaf.is_active for leaf in group)
 
 
-def refilled(root: M, fill: Callable[[str, Any], Leaf]) -> M:
-    """`root` with what `fill` makes of each parameter and place, asked once for each."""
+def refilled(root: M, fill: Callable[[str, Any], Leaf], apart: bool = False) -> M:
+    """`root` with what `fill` makes of each parameter and place, asked once for each.
+
+    `apart` says that constants are not to change with those of `root`: lists and the like are
+    copied.
+    """
     if isinstance(root, LEAF):
         return fill("", root)  # type: ignore[return-value]
-    return _Refilling(fill).container("", root)  # type: ignore[return-value]
+    return _Refilling(fill, apart).container("", root)  # type: ignore[return-value]
 
 
 class _Refilling(_tree._Rebuilding):
     """A rebuild in which places count as parameters, and either may become the other."""
 
-    def __init__(self, fill: Callable[[str, Any], Leaf]) -> None:
+    def __init__(self, fill: Callable[[str, Any], Leaf], apart: bool) -> None:
         super().__init__(lambda _, param: param, _tree.Watcher())
         self._fill = fill
+        self._is_apart = apart
         self._filled: dict[int, Leaf] = {}
 
     def node(self, name: str, path: str, node: object) -> object:
         if not isinstance(node, LEAF):
-            return super().node(name, path, node)
+            made = super().node(name, path, node)
+            return _apart(made) if self._is_apart and made is node else made
         if id(node) not in self._filled:
             self._filled[id(node)] = self._fill(path, node)
         return self._filled[id(node)]

@@ -50,7 +50,10 @@ class Grads(Mapping[int, Any]):
         return _collected(((path, at), value) for path, at, value in pytrees.values_in(tree))
 
     def __getitem__(self, param: Param[Any] | Place | int) -> Any:
-        return self._gradients[_id_of(param)]
+        try:
+            return self._gradients[_id_of(param)]
+        except KeyError:
+            raise KeyError(f"no gradient of {param!r}") from None
 
     @overload
     def get(self, param: Param[Any] | Place | int, default: None = None) -> Any: ...
@@ -94,13 +97,26 @@ def gradients(
     Raises:
         DeviceError: if a parameter that is to be trained is read untracked.
         AutodiffUnsupported: if its library does not record gradients.
+        ModuleError: if `loss` is none, or depends on no parameter of `module`.
     """
     wanted = _trained(module)
     if not wanted:
         return Grads({})
     leaves = [leaf.param.val() for leaf in wanted]
     backend = backend_of(wanted[0].param.device)
+    if not backend.owns(loss):
+        raise ModuleError(
+            "this is no loss",
+            expected=f"{backend.array_type} that was computed with the module",
+            found=type(loss).__name__,
+        )
     found = backend.gradients(loss, leaves, retain_graph, create_graph)
+    if all(gradient is None for gradient in found):
+        raise ModuleError(
+            "the loss depends on no parameter of this module",
+            remedy="Use the module that computed it: copies and loaded modules have leaves of "
+            "their own.",
+        )
     return _collected(zip(wanted, found, strict=True))
 
 

@@ -31,7 +31,8 @@ def state_dict(module: object) -> dict[str, Any]:
     arrays = {}
     for path, param in buffers.stored(module):
         if param._tie not in values:
-            values[param._tie] = param.transform_for_save().base()
+            # Detached, as torch has it: what trains is no part of a graph here.
+            values[param._tie] = param.valid().transform_for_save().base()
         arrays[path] = values[param._tie]
     return arrays
 

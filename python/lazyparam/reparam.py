@@ -31,6 +31,7 @@ __all__ = [
     "active_adapters",
     "attach",
     "materialize",
+    "without_adapters",
 ]
 
 M = TypeVar("M")
@@ -71,6 +72,27 @@ class Reparameterization(_tree.Branch, ABC):
 
         Pure: it is called as often as need be, from any thread.
         """
+
+    def fitted(self, base: Any) -> Self:
+        """What is attached to the parameter `base`: itself, unless parameters follow from the base.
+
+        Asked for when it is attached, and again when its base becomes another.
+
+        Raises:
+            ModuleError: if it does not fit.
+        """
+        return self
+
+    def product(self, x: Any, layout: str) -> Any:
+        """The product of `x` and what this one adds to a matrix, for :func:`lazyparam.linear`.
+
+        None if it does something else than add, or what it adds is made as a whole.
+
+        Args:
+            x: rows of inputs.
+            layout: ``"OI"`` if outputs are the rows of the matrix, ``"IO"`` if its columns.
+        """
+        return None
 
 
 class Mapped(Reparameterization):
@@ -130,7 +152,7 @@ class AdaptedParam(StandIn):
         active: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__(base)
-        self._adapters = dict(adapters)
+        self._adapters = _fitted(adapters, base)
         self._active = active
         # (key, value) of the effective value made last; replaced as a whole.
         self._effective: tuple[object, Any] | None = None
@@ -140,13 +162,20 @@ class AdaptedParam(StandIn):
     def _children(self) -> Iterator[tuple[str, object]]:
         yield "", self._base
         yield from self._adapters.items()
+        # No adapter is called like this. JAX tells functions apart by what is read here.
+        yield ".active", repr(self._active)
 
     def _replaced(self, parts: Sequence[tuple[str, object, object]]) -> Self:
-        (_, _, base), *adapters = parts
+        (_, _, base), *adapters, _ = parts
         return type(self)(base, {name: now for name, _, now in adapters}, self._active)  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_effective": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        # A deep copy of the base draws for itself.
+        self._adapters = _fitted(self._adapters, self._base)
 
     # ---- what is free to ask --------------------------------------------------------------------
 
@@ -303,16 +332,13 @@ class AdaptedParam(StandIn):
         base's, and it is lazy if the base is. Low precision is computed in float32 and rounded
         once. What was attached keeps its values and gets no gradients of the result.
         """
-        base, names = self._base, self._names(None)
+        base, fold = self._base, self._fold()
         dense = getattr(base, "dense", None)
         if dense is not None:
             base = dense()
-        if not names:
+        if not fold.nodes:
             return base.materialize()  # type: ignore[no-any-return]
-        untracked = [
-            _tree.rebuild(self._adapters[name], lambda _, param: param.valid()) for name in names
-        ]
-        return base.map(Fold(tuple(untracked)))  # type: ignore[no-any-return]
+        return base.map(fold)  # type: ignore[no-any-return]
 
     def transform_for_load(self, tensor: Any, id: int | None = None, dtype: Any = None) -> Self:
         """As ``Param.transform_for_load``, for the base; what is attached stays."""
@@ -369,6 +395,11 @@ class AdaptedParam(StandIn):
             name for name, node in self._adapters.items() if node.is_permanent or name in chosen
         ]
 
+    def _fold(self) -> Fold:
+        """The step that folds in what is active; it reads untracked."""
+        nodes = (self._adapters[name] for name in self._names(None))
+        return Fold(tuple(_tree.rebuild(node, lambda _, param: param.valid()) for node in nodes))
+
     def _applied(self, name: str, value: Any) -> Any:
         try:
             effective = self._adapters[name].apply(value)
@@ -419,12 +450,25 @@ class Fold:
     def __call__(self, base: Any) -> Any:
         backend = backend_holding(base)
         _, dtype = backend.meta(base)
+        value = self.exact(base)
+        return backend.cast(value, dtype) if backend.meta(value)[1] != dtype else value
+
+    def exact(self, base: Any) -> Any:
+        """The folded value before it is rounded: in float32 if the base is of low precision."""
+        backend = backend_holding(base)
+        _, dtype = backend.meta(base)
         low = dtype in ("float16", "bfloat16") or dtype.startswith("float8")
         value = backend.cast(base, "float32") if low else base
         for node in self.nodes:
             value = node.apply(value)
-        value = backend.detach(value)
-        return backend.cast(value, dtype) if backend.meta(value)[1] != dtype else value
+        return backend.detach(value)
+
+
+def _fitted(adapters: Mapping[str, Reparameterization], base: Any) -> dict[str, Reparameterization]:
+    # What JAX puts together, around places, has been attached before.
+    if isinstance(base, Place):
+        return dict(adapters)
+    return {name: node.fitted(base) for name, node in adapters.items()}
 
 
 def attach(
@@ -460,8 +504,50 @@ def _check_name(name: object) -> str:
 
 
 def materialize(module: M) -> M:
-    """`module` with what is attached to its parameters folded in."""
-    return _tree.substitute(module, lambda _, param: param.materialize())
+    """`module` with what is attached to its parameters folded in; what was tied stays tied."""
+    made: dict[object, tuple[Param[Any], Param[Any]]] = {}
+
+    def change(_: str, param: Any) -> Any:
+        if not (isinstance(param, AdaptedParam) and isinstance(param._base, Param)):
+            return param.materialize()
+        base = param._base
+        nodes = param.reparameterizations
+        key = (base._tie, *((name, id(nodes[name])) for name in param._names(None)))
+        if key not in made:
+            made[key] = (base, param.materialize())
+            return made[key][1]
+        return base._retied(*made[key])
+
+    return _tree.substitute(module, change)
+
+
+def without_adapters(module: M, *names: str) -> M:
+    """`module` without the adapters of these names, or without anything attached.
+
+    The new module shares the bases with this one; nothing comes into being, and what is trained
+    stays as it is: a base that was frozen is frozen still.
+
+    Raises:
+        ModuleError: if no parameter has an adapter of one of these names.
+    """
+    found: set[str] = set()
+
+    def change(_: str, param: Any) -> Any:
+        if not isinstance(param, AdaptedParam):
+            return param
+        held = [name for name in names if name in param.reparameterizations]
+        found.update(held)
+        return param.without_reparameterization(*held) if held or not names else param
+
+    changed = _tree.substitute(module, change)
+    _insist_on_all(names, found)
+    return changed
+
+
+def _insist_on_all(names: Sequence[str], found: set[str]) -> None:
+    for name in names:
+        if name not in found:
+            raise ModuleError(f"no parameter has an adapter {name!r}")
 
 
 def activate(module: M, *names: str) -> M:
@@ -482,7 +568,5 @@ def activate(module: M, *names: str) -> M:
         return param.with_active(*held)
 
     changed = _tree.substitute(module, change)
-    for name in names:
-        if name not in found:
-            raise ModuleError(f"no parameter has an adapter {name!r}")
+    _insist_on_all(names, found)
     return changed

@@ -74,6 +74,14 @@ class Backend(ABC):
         """
         return
 
+    def native_device(self, device: Device) -> Any:
+        """What functions of the library take for `device`."""
+        return str(device)
+
+    def native_dtype(self, name: str) -> Any:
+        """What functions of the library take for the dtype called `name`."""
+        return name
+
     # ---- making values ----------------------------------------------------------------------
 
     @abstractmethod
@@ -138,6 +146,10 @@ class Backend(ABC):
     @abstractmethod
     def copy(self, x: Any) -> Any:
         """The elements of `x` in memory of their own, writable if the library has such arrays."""
+
+    def as_dtype_of(self, x: Any, other: Any) -> Any:
+        """`x` with the dtype of `other`: rounded by the library itself, and differentiable."""
+        return x if x.dtype == other.dtype else x.astype(other.dtype)
 
     def version(self, x: Any) -> object:
         """A number that changes whenever somebody writes to `x`; None if nobody can tell."""

@@ -59,6 +59,12 @@ class CupyBackend(Backend):
     def check(self, x: Any) -> None:
         _index_of(x)
 
+    def native_device(self, device: Device) -> Any:
+        return cupy.cuda.Device(device.index or 0)
+
+    def native_dtype(self, name: str) -> Any:
+        return _host.dtype(name)
+
     def probe(self, device: Device) -> None:
         try:
             count = cupy.cuda.runtime.getDeviceCount()

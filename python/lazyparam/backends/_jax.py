@@ -84,6 +84,12 @@ class JaxBackend(Backend):
                 remedy="jax.random.key_data(key) gives its numbers.",
             )
 
+    def native_device(self, device: Device) -> Any:
+        return _place_of(device)
+
+    def native_dtype(self, name: str) -> Any:
+        return _host.dtype(name)
+
     def probe(self, device: Device) -> None:
         _place_of(device)
 
@@ -98,6 +104,10 @@ class JaxBackend(Backend):
             if not self.is_public(x):
                 _insist_on(x.dtype)
                 x = jax.device_put(x, _place_of(device))
+            if not ours and device.kind == "cpu":
+                # It may lie over memory of NumPy or torch, which somebody goes on writing to
+                # (jax-ml/jax#37830); JAX does not tell.
+                x = jax.numpy.array(x, copy=True)
             return x.block_until_ready()
 
     def is_public(self, x: Any) -> bool:
@@ -121,6 +131,9 @@ class JaxBackend(Backend):
         # narrow dtypes is its own.
         (place,) = x.devices()
         return self.from_host(_host.cast(np.asarray(x), dtype), _device_at(place), sole=True)
+
+    def detach(self, x: Any) -> Any:
+        return jax.lax.stop_gradient(x) if isinstance(x, Tracer) else x
 
     def grad(self, x: Any) -> Any:
         raise AutodiffUnsupported(

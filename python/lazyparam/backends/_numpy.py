@@ -33,6 +33,12 @@ class NumpyBackend(Backend):
     def device_of(self, x: Any) -> Device:
         return _CPU
 
+    def native_device(self, device: Device) -> str:
+        return "cpu"  # as in the array API standard
+
+    def native_dtype(self, name: str) -> Any:
+        return _host.dtype(name)
+
     def probe(self, device: Device) -> None:
         if device != _CPU:
             raise DeviceUnavailable("NumPy has one device", expected="numpy:cpu", found=str(device))

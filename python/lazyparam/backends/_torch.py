@@ -18,7 +18,7 @@ from .. import _host
 from .._core import Device
 from ..errors import DeviceError, DeviceUnavailable, InitError, InitInTransform
 from . import Backend
-from ._torch_scope import Scope, hidden_from_compiler
+from ._torch_scope import Scope
 
 _NAMES = (
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
@@ -45,7 +45,6 @@ _TOO_WIDE = {"mps": frozenset({"float64", "complex128"})}
 """Kinds of devices, and the dtypes that they do not have."""
 
 
-@hidden_from_compiler
 class TorchBackend(Backend):
     """Arrays are ``torch.Tensor``; gradients are those of ``torch.autograd``."""
 
@@ -90,6 +89,15 @@ class TorchBackend(Backend):
                 found=type(x).__name__,
                 remedy=remedy,
             )
+
+    def native_device(self, device: Device) -> Any:
+        return _place(device)
+
+    def native_dtype(self, name: str) -> torch.dtype:
+        try:
+            return _DTYPES[name]
+        except KeyError:
+            raise DeviceError(f"torch has no dtype {name}", expected=_KNOWN) from None
 
     # ---- making values ----------------------------------------------------------------------
 
@@ -171,6 +179,10 @@ class TorchBackend(Backend):
     def copy(self, x: Any) -> torch.Tensor:
         with Scope(x.device):
             return _plain(x).clone()
+
+    def as_dtype_of(self, x: Any, other: Any) -> torch.Tensor:
+        alike: torch.Tensor = x.to(other.dtype)
+        return alike
 
     def version(self, x: Any) -> int:
         return int(x._version)
@@ -427,7 +439,5 @@ def _as_numpy(x: torch.Tensor) -> np.ndarray[Any, Any]:
     array: np.ndarray[Any, Any] = x.numpy()
     return array
 
-
-hidden_from_compiler(_host)
 
 BACKEND = TorchBackend()

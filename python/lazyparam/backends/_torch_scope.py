@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from types import FunctionType, TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import torch
 
 from ..errors import InitInTransform
 
-__all__ = ["Scope", "hidden_from_compiler"]
-
-_T = TypeVar("_T")
+__all__ = ["Scope"]
 
 _C: Any = torch._C
 
@@ -33,23 +31,6 @@ def _private(path: str) -> Callable[..., Any] | None:
     for name in path.split("."):
         found = getattr(found, name, None)
     return found if callable(found) else None
-
-
-def hidden_from_compiler(owner: _T) -> _T:
-    """A class or module whose functions, and what they call, ``torch.compile`` does not look at.
-
-    Where it meets a parameter it breaks its graph and goes on in whatever Python is called from
-    there; it would compile how a value is made, which happens once.
-    """
-    try:
-        frames = _C._dynamo.eval_frame
-        skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
-        for function in vars(owner).values():
-            if isinstance(function, FunctionType):
-                frames.set_code_exec_strategy(function.__code__, skip)
-    except AttributeError:
-        pass  # then it compiles more than it need
-    return owner
 
 
 class _Switch(NamedTuple):
@@ -164,7 +145,6 @@ def _switches() -> tuple[_Switch, ...]:
 _SWITCHES = _switches()
 
 
-@hidden_from_compiler
 class Scope:
     """A context in which a thread makes values on `device`: entered once, by the thread itself.
 

@@ -102,6 +102,16 @@ impl Array {
         }
     }
 
+    /// The same for a function of the user's, which is to reach nobody else's elements: a copy, if
+    /// it could write to them.
+    fn apart(self, backend: &Backend<'_>) -> PyResult<Self> {
+        if self.hold == Hold::Ours || !backend.is_mutable()? {
+            return Ok(self);
+        }
+        let copy = backend.within(&self.device, || backend.copy(&self.object))?;
+        Ok(Self::made(copy, &self.device))
+    }
+
     /// The planned value, its elements in memory of ours.
     fn over(
         backend: &Backend<'_>,
@@ -233,6 +243,7 @@ impl Value for Array {
         let backend = Backend::of(py, &value.device)?;
         let array = match step {
             Step::Map(function) => {
+                let value = value.apart(&backend)?;
                 let map = || function.bind(py).call1((&value.object,));
                 let object = backend.within(&value.device, map)?;
                 // The function may give what it got: that is counted too.

@@ -90,6 +90,16 @@ impl<'py> Backend<'py> {
         self.says(intern!(self.0.py(), "records_gradients"))
     }
 
+    /// What functions of the library take for a dtype.
+    pub(crate) fn native_dtype(&self, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(intern!(self.0.py(), "native_dtype"), (name,))
+    }
+
+    /// What functions of the library take for a device.
+    pub(crate) fn native_device(&self, device: &Device) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(intern!(self.0.py(), "native_device"), (device.clone(),))
+    }
+
     /// Refuse what is not an array of this library, with elements.
     pub(crate) fn admit(&self, array: &Bound<'py, PyAny>) -> PyResult<()> {
         let py = self.0.py();

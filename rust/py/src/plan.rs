@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::array::Array;
+use crate::backend::Backend;
 use crate::device::Device;
 use crate::errors::shape_text;
 
@@ -15,6 +16,9 @@ use crate::errors::shape_text;
 ///     dtype: name of the element type, such as ``"float32"`` (``np.zeros`` takes it as it is).
 ///     device: where the value is to be made.
 ///     requires_grad: whether gradients are wanted *and* can be recorded there.
+///     native_dtype: `dtype` as the device's library has it: a ``torch.dtype``, a NumPy dtype.
+///     native_device: `device` as the library has it: ``torch.ones(plan.shape,
+///         dtype=plan.native_dtype, device=plan.native_device)``.
 #[pyclass(frozen, module = "lazyparam")]
 pub(crate) struct Plan {
     shape: lazyparam_core::Shape,
@@ -49,6 +53,16 @@ impl Plan {
     #[getter]
     fn device(&self) -> Device {
         self.device.clone()
+    }
+
+    #[getter]
+    fn native_dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Backend::of(py, &self.device)?.native_dtype(self.dtype.name())
+    }
+
+    #[getter]
+    fn native_device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Backend::of(py, &self.device)?.native_device(&self.device)
     }
 
     #[getter]

@@ -128,15 +128,15 @@ impl Param {
         value.object.bind(py).call_method0("__dlpack_device__")
     }
 
-    /// The gradient that the value has by now, or None: before it is in being, and where none is
-    /// wanted. Detached; Burn's ``grad``. Initialises nothing.
+    /// The gradient that the value has by now, or None: before it was read in training, and where
+    /// none is wanted. Detached; Burn's ``grad``. Initialises nothing.
     ///
     /// Raises:
     ///     AutodiffUnsupported: if arrays of the device's library do not record gradients.
     fn grad<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let backend = Backend::of(py, self.core.device())?;
-        let leaf = match self.core.get() {
-            Some(value) if self.core.is_tracked() => value.object.bind(py),
+        let leaf = match self.core.state().get_leaf() {
+            Some(leaf) if self.core.is_active() => leaf.object.bind(py),
             _ if backend.records_gradients()? => return Ok(None),
             // It is for the backend to say that there are none.
             _ => &py.None().into_bound(py),
