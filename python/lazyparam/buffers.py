@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from . import _tree
 from ._core import Device, Init, Param, Plan
-from .errors import DeclarationError
+from .errors import DeclarationError, ModuleError
 from .standins import StandIn
 
 __all__ = ["Buffer", "named", "parameters", "stored"]
@@ -146,6 +146,18 @@ class Buffer(StandIn):
     def save_mapper(self, f: Callable[[Any], Any], stored_shape: Any = None) -> Self:
         """As ``Param.save_mapper``."""
         return self._over(self._base.save_mapper(f, stored_shape))
+
+    def with_reparameterization(self, reparameterization: object, name: str | None = None) -> Any:
+        """Refused: what is attached would be there to be trained.
+
+        Raises:
+            ModuleError: always.
+        """
+        raise ModuleError(
+            "nothing is attached to a buffer",
+            path=self.path,
+            remedy="What is to be adapted is a Param; requires_grad=False freezes it.",
+        )
 
     def set_requires_grad(self, requires_grad: bool) -> Self:
         """Another handle on this buffer, which is not trained whatever is wished."""
