@@ -185,7 +185,7 @@ class Buffer(StandIn):
     # ---- as a branch of the tree --------------------------------------------------------------
 
     def _children(self) -> Iterator[tuple[str, object]]:
-        yield "", self._base
+        yield _tree.HERE, self._base
 
     def _replaced(self, parts: Sequence[tuple[str, object, object]]) -> Self:
         ((_, _, base),) = parts
