@@ -49,7 +49,7 @@ class Linear(lp.Module):
         self.bias = lp.Param(outputs, never)
 
     def __call__(self, x: Array) -> Array:
-        return x @ self.weight.value.T + self.bias.value
+        return lp.linear(x, self.weight, self.bias)
 
 
 class LayerNorm(lp.Module):

@@ -26,7 +26,7 @@ FLOORS = [
     {"quantized"},
     {"norms", "targets", "merging"},
     {"lora"},
-    {"factored", "adapter_configs"},
+    {"factored", "qlora", "adapter_configs"},
     {"adapter_files"},
     {"plans"},
     {"module"},

@@ -43,6 +43,7 @@ from .norms import WeightNorm
 from .places import Place
 from .plans import LoadPlan
 from .pytrees import combine
+from .qlora import apply_qlora
 from .quantized import QuantizedParam, Quantizer, quantize_weights
 from .records import ModuleRecord
 from .reparam import (
@@ -108,6 +109,7 @@ __all__ = [
     "activate",
     "active_adapters",
     "apply_lora",
+    "apply_qlora",
     "combine",
     "device",
     "gradients",

@@ -196,8 +196,9 @@ def apply_lora(
         r: the rank.
         alpha: the scale, times the rank (times its root with `rslora`).
         target: paths, globs, a function of path and parameter, or a group. Of what it means,
-            matrices of floats get adapters.
-        dtype: of the factors; the base's if not given, or float32 if that is narrower than 16 bits.
+            matrices of floats get adapters, quantised ones too.
+        dtype: of the factors; the base's if not given (of a quantised one, that of its floats), or
+            float32 if that is narrower than 16 bits.
         init_std: standard deviation of the drawn factor, instead of 1/r.
         rslora: scale by alpha/√r (Kalajdzievski 2023).
         dora: attach DoRA adapters.
@@ -285,7 +286,8 @@ def _insist_on_numbers(r: object, alpha: object) -> None:
 
 def factor_dtype(base: Any) -> str:
     """The dtype of factors for `base`, unless somebody chooses."""
-    return str(base.dtype) if _core.dtype_size(base.dtype) > 1 else "float32"
+    is_wide = base.kind in ("float", "quantised") and _core.dtype_size(base.dtype) > 1
+    return str(base.dtype) if is_wide else "float32"
 
 
 def _frozen(module: M) -> M:

@@ -278,7 +278,7 @@ def _ranges(absmax: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 def _by_operators(array: QuantArray, dtype: str) -> Any:
     """Reshape, cast, take and multiply: no library lacks these, and all give the same bits."""
-    scales = _cast(array.scales, "float32")
+    scales = cast(array.scales, "float32")
     if array.scheme.name == "nf4":
         scaled = _flat_blocks(_unpacked(array.values, _NF4_PAIRS).reshape(-1), scales, array)
     elif array.scheme.name == "q4s":
@@ -286,8 +286,8 @@ def _by_operators(array: QuantArray, dtype: str) -> Any:
         row = array.shape[-1] if array.shape else 1
         scaled = _tiled(_unpacked(array.values, _Q4S_PAIRS)[..., :row], scales, array)
     else:
-        scaled = _tiled(_cast(array.values, "float32"), scales, array)
-    return _cast(scaled, dtype)
+        scaled = _tiled(cast(array.values, "float32"), scales, array)
+    return cast(scaled, dtype)
 
 
 def _tiled(codes: Any, scales: Any, array: QuantArray) -> Any:
@@ -330,7 +330,9 @@ _Q4S_PAIRS = np.array(
 
 def _unpacked(values: Any, pairs: np.ndarray[Any, Any]) -> Any:
     """Two numbers for each byte, side by side."""
-    taken = _beside(pairs, values)[_cast(values, "int32")]
+    table, which = _beside(pairs, values), cast(values, "int32").reshape(-1)
+    # torch takes rows many times faster so than by an index in brackets.
+    taken = table.index_select(0, which) if hasattr(table, "index_select") else table[which]
     return taken.reshape((*values.shape[:-1], 2 * values.shape[-1]))
 
 
@@ -347,7 +349,8 @@ def _beside(table: np.ndarray[Any, Any], x: Any) -> Any:
     return _namespace(x).asarray(table)
 
 
-def _cast(x: Any, dtype: str) -> Any:
+def cast(x: Any, dtype: str) -> Any:
+    """`x` in another dtype, by an operator of its library: in traces too."""
     held = getattr(_namespace(x), dtype, None)
     if held is None:  # NumPy and CuPy have bfloat16 from elsewhere
         held = _host.dtype(dtype)

@@ -20,7 +20,7 @@ from .reparam import AdaptedParam, Reparameterization, attach
 from .selection import GroupLike, choose
 from .standins import StandIn
 
-__all__ = ["QuantizedParam", "Quantizer", "quantize_weights"]
+__all__ = ["QuantizedParam", "Quantizer", "quantize_weights", "substitute_quantized"]
 
 M = TypeVar("M")
 
@@ -50,9 +50,11 @@ class QuantizedParam(StandIn):
     def _children(self) -> Iterator[tuple[str, object]]:
         yield "values", self.values
         yield "scales", self.scales
+        # JAX tells functions apart by what is read here.
+        yield ".stands_for", f"{self.dtype} of {self.shape} as {self.scheme}"
 
     def _replaced(self, parts: Sequence[tuple[str, object, object]]) -> Self:
-        (_, _, values), (_, _, scales) = parts
+        (_, _, values), (_, _, scales), _ = parts
         return type(self)(values, scales, self.scheme, self._handle)
 
     # ---- what is free to ask --------------------------------------------------------------------
@@ -150,6 +152,15 @@ class QuantizedParam(StandIn):
     def materialize(self) -> Param[Any]:
         """As :meth:`dense`."""
         return self.dense()
+
+    @property
+    def _tie(self) -> int:
+        return int(self.values._tie)
+
+    def _retied(self, was: QuantizedParam, now: Param[Any]) -> Param[Any]:
+        """What the tied `was` became, with the mappers of this one."""
+        handle = self._handle.set_requires_grad(False)
+        return handle._retied(handle, now)
 
     def with_reparameterization(
         self, reparameterization: Reparameterization, name: str | None = None
@@ -323,23 +334,35 @@ class Quantizer:
             QuantizeError: if the scheme does not fit a parameter.
         """
         is_wanted = choose(module, self.group, flags=False)
-        made: dict[int, QuantizedParam] = {}
-
-        def change(path: str, param: Any) -> Any:
-            if isinstance(param, AdaptedParam):
-                return param._over(change(path, param._base))
-            if not (isinstance(param, Param) and param.kind == "float" and is_wanted(param)):
-                return param
-            first = made.get(param._tie)
-            if first is not None:
-                return first.clone()
-            return made.setdefault(param._tie, _quantized(param, self.scheme))
-
-        return _tree.substitute(module, change)
+        return substitute_quantized(module, lambda param: self.scheme if is_wanted(param) else None)
 
     def __repr__(self) -> str:
         group = "" if self.group is None else f", {self.group!r}"
         return f"Quantizer({self.scheme}{group})"
+
+
+def substitute_quantized(module: M, scheme_of: Callable[[Param[Any]], Scheme | None]) -> M:
+    """`module` with its float parameters quantised as `scheme_of` says; None leaves one as it is.
+
+    Raises:
+        QuantizeError: if a scheme does not fit its parameter.
+    """
+    made: dict[int, QuantizedParam] = {}
+
+    def change(path: str, param: Any) -> Any:
+        if isinstance(param, AdaptedParam):
+            return param._over(change(path, param._base))
+        if not isinstance(param, Param) or param.kind != "float":
+            return param
+        scheme = scheme_of(param)
+        if scheme is None:
+            return param
+        first = made.get(param._tie)
+        if first is not None:
+            return first.clone()
+        return made.setdefault(param._tie, _quantized(param, scheme))
+
+    return _tree.substitute(module, change)
 
 
 def quantize_weights(module: M, scheme: Scheme, group: GroupLike | None = None) -> M:

@@ -22,6 +22,7 @@ from .devices import backend_holding, backend_of
 from .drafts import Draft
 from .errors import InitError, ModuleError
 from .places import Place
+from .quant import cast
 from .standins import StandIn
 
 __all__ = [
@@ -226,9 +227,13 @@ class AdaptedParam(StandIn):
         kept = self._effective
         if key is not None and kept is not None and kept[0] == key:
             return kept[1]
-        value = base
+        # Of quantised floats, as merging computes it: what is merged is what was read.
+        is_quantized = hasattr(self._base, "dense")
+        value = _widened(base) if is_quantized else base
         for name in names:
             value = self._applied(name, value)
+        if is_quantized:
+            value = backend_holding(value).as_dtype_of(value, base)
         if key is not None:
             self._effective = (key, value)
         return value
@@ -455,13 +460,17 @@ class Fold:
 
     def exact(self, base: Any) -> Any:
         """The folded value before it is rounded: in float32 if the base is of low precision."""
-        backend = backend_holding(base)
-        _, dtype = backend.meta(base)
-        low = dtype in ("float16", "bfloat16") or dtype.startswith("float8")
-        value = backend.cast(base, "float32") if low else base
+        value = _widened(base)
         for node in self.nodes:
             value = node.apply(value)
-        return backend.detach(value)
+        return backend_holding(value).detach(value)
+
+
+def _widened(base: Any) -> Any:
+    """`base`, in float32 if it is of low precision."""
+    _, dtype = backend_holding(base).meta(base)
+    low = dtype in ("float16", "bfloat16") or dtype.startswith("float8")
+    return cast(base, "float32") if low else base
 
 
 def _fitted(adapters: Mapping[str, Reparameterization], base: Any) -> dict[str, Reparameterization]:
@@ -505,14 +514,16 @@ def _check_name(name: object) -> str:
 
 def materialize(module: M) -> M:
     """`module` with what is attached to its parameters folded in; what was tied stays tied."""
-    made: dict[object, tuple[Param[Any], Param[Any]]] = {}
+    made: dict[object, tuple[Any, Param[Any]]] = {}
 
     def change(_: str, param: Any) -> Any:
-        if not (isinstance(param, AdaptedParam) and isinstance(param._base, Param)):
+        is_adapted = isinstance(param, AdaptedParam)
+        base = param._base if is_adapted else param
+        if isinstance(param, Param) or isinstance(base, Place):
             return param.materialize()
-        base = param._base
-        nodes = param.reparameterizations
-        key = (base._tie, *((name, id(nodes[name])) for name in param._names(None)))
+        nodes = param.reparameterizations if is_adapted else {}
+        names = param._names(None) if is_adapted else ()
+        key = (base._tie, *((name, id(nodes[name])) for name in names))
         if key not in made:
             made[key] = (base, param.materialize())
             return made[key][1]
