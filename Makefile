@@ -18,7 +18,7 @@ export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test lint format test-rust test-loom test-python test-gpu test-oldest wheel bench docs clean \
+.PHONY: help dev demo test lint format test-rust test-loom test-python test-gpu test-oldest wheel bench docs rows clean \
   stress proof proof-races proof-loom proof-asan proof-statistics proof-free-threaded wheels
 
 help: ## list the targets
@@ -114,6 +114,9 @@ bench: $(VENV)/bench wheel ## print the ratios of the README, measured here
 
 docs: $(VENV)/test wheel ## run every example of README, docs and docstrings, and follow their links
 	$(BIN)/python -m pytest -q tests/test_docs.py
+
+rows: $(BIN)/python ## write docs/dev/rows.md anew: what must hold, and the tests that show it
+	@$(BIN)/python tools/rows.py
 
 wheels: $(VENV)/wheels ## build what is published into dist/, and test each of it in clean environments
 	@$(BIN)/python tools/wheels.py

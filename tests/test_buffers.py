@@ -320,3 +320,26 @@ def test_a_quantiser_passes_buffers_over() -> None:
     packed = lp.quantize_weights(module, lp.quant.nf4())
     assert isinstance(packed.w, lp.QuantizedParam)
     assert isinstance(packed.b, lp.Buffer)
+
+
+# ---- adapters ------------------------------------------------------------------------------------
+
+
+def test_adapters_pass_buffers_over_and_are_refused_where_one_is_named() -> None:
+    module = Bag(w=lp.Param((8, 4), never), b=lp.Buffer((8, 4), never))
+    adapted = lp.apply_lora(module, r=2)
+    assert isinstance(adapted.w, lp.AdaptedParam)
+    assert isinstance(adapted.b, lp.Buffer)
+    assert list(adapted.record()) == ["w", "w.lora.a", "w.lora.b", "b"]
+    with pytest.raises(lp.ModuleError, match="b: this parameter cannot be adapted"):
+        lp.apply_lora(module, r=2, target="b")
+    with pytest.raises(lp.ModuleError, match="nothing is attached to a buffer"):
+        module.b.with_reparameterization(adapted.w.reparameterization("lora"))
+
+
+def test_an_adapter_file_that_names_a_buffer_is_refused(tmp_path: Path) -> None:
+    layer = Bag(weight=lp.Param((8, 4), lp.init.ones()))
+    lp.save_adapter(lp.apply_lora(Bag(layer=layer), r=2), tmp_path)
+    module = Bag(layer=Bag(weight=lp.Buffer((8, 4), never)))
+    with pytest.raises(lp.RecordError, match="no parameter for the module 'layer'"):
+        lp.load_adapter(module, tmp_path)

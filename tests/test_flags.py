@@ -82,7 +82,7 @@ def test_verbs_give_new_flags_with_the_same_identity() -> None:
 
 
 def test_a_flag_configured_in_validation_waits_for_training() -> None:
-    """As the wish of a parameter does (B17)."""
+    """As the wish of a parameter does."""
     valid = lp.Flag(False).valid().with_value(True)
     assert valid.is_active
     assert not valid

@@ -98,7 +98,7 @@ SCENES = {
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 def test_a_forked_child_reads(scene: str) -> None:
-    """B01: the child makes for itself what the parent had not finished."""
+    """The child makes for itself what the parent had not finished."""
     lines = (PRELUDE, scene, "os._exit(in_child(work))")
     done = files.run_python("\n".join(map(textwrap.dedent, lines)))
     assert done.returncode == 0, done.stderr

@@ -135,7 +135,7 @@ def drafted(p: lp.Param) -> lp.Param:
 
 
 def test_mappers_shapes_and_paths_survive() -> None:
-    """B43: with load and save mappers, stored shape and live shape."""
+    """B41: with load and save mappers, stored shape and live shape."""
     p = lp.Param((2, 3), lp.init.ones(), dtype="float16")
     p = p.load_mapper(np.transpose, stored_shape=(3, 2)).save_mapper(np.transpose)
     p._found_at("a.b")

@@ -91,6 +91,7 @@ def test_the_wish_and_the_mappers_of_a_parameter_are_no_part_of_a_record() -> No
     model = Bag(w=lp.Param(2, lp.init.ones()).load_mapper(lambda x: x + 1))
     kept = model.record()["w"]
     assert not kept.requires_grad
+    assert pickle.loads(pickle.dumps(kept)).value.tolist() == [1, 1]  # no lambda is in the way
     assert Bag(w=lp.Param(2, never)).load_record(model.record()).w.value.tolist() == [1, 1]
 
 
@@ -398,7 +399,9 @@ def test_tied_parameters_are_recorded_once_and_tied_again_when_loaded() -> None:
     assert len(record) == 5
     assert dict(record.ties) == {"head": "embed"}
     for each in (record, lp.ModuleRecord.from_bytes(record.to_bytes())):
-        loaded = Tied().load_record(each)
+        plan = Tied().plan_record(each)
+        assert plan.warnings == ()
+        loaded = plan.commit()
         assert loaded.head.is_tied_to(loaded.embed)
         assert ids(loaded) == ids(model)
         assert loaded.num_params() == model.num_params()
@@ -419,6 +422,20 @@ def test_a_tie_of_the_record_fills_parameters_that_are_not_tied_in_the_module() 
     assert not loaded.head.is_tied_to(loaded.embed)
     assert (loaded.embed.id, loaded.head.id) == (record.ids["embed"], own)
     assert loaded.head.value.tobytes() == loaded.embed.value.tobytes()
+
+
+def test_the_identity_goes_to_the_parameter_at_the_path_that_the_record_has() -> None:
+    record = Bag(embed=(p := lp.Param(2, lp.init.ones())), head=p).record()
+    target = Bag(head=lp.Param(2, never), embed=lp.Param(2, never))
+    loaded = target.load_record(record)
+    assert ids(loaded) == [target.head.id, p.id]
+
+
+def test_a_tied_parameter_that_nobody_wants_is_unexpected_once() -> None:
+    record = Bag(a=lp.Param(2, never), embed=(p := lp.Param(2, never)), head=p).record()
+    plan = Bag(a=lp.Param(2, never)).plan_record(record)
+    assert plan.unexpected == ("embed",)
+    assert len(plan.problems) == 1
 
 
 def test_a_module_that_has_only_the_second_of_two_tied_paths_gets_the_tensor() -> None:

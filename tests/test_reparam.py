@@ -69,6 +69,10 @@ def test_the_value_is_the_effective_one_and_the_base_is_what_is_stored() -> None
 
 def test_attaching_initialises_nothing_and_leaves_the_parameter_as_it_is() -> None:
     """B12, B35."""
+    ready = lp.Param.from_tensor(np.ones((3, 3), "f4")).with_reparameterization(factors(init=never))
+    assert Bag(w=ready).devices() == [lp.device("cpu")]
+    lora = ready.reparameterization("lora")
+    assert [p.is_initialized for p in (ready, lora.a, lora.b)] == [True, False, False]
     base = lp.Param((3, 3), never)
     p = base.with_reparameterization(factors(init=never))
     assert (p.shape, p.dtype, p.kind, p.nbytes) == ((3, 3), "float32", "float", 36)
@@ -324,6 +328,7 @@ def test_another_default_is_a_new_module_that_shares_everything() -> None:
 
 
 def test_what_is_attached_is_taken_off_by_name_or_all_at_once() -> None:
+    """B51: nothing else takes it off but merging."""
     p = stack()
     assert float(p.without_reparameterization("ten").value) == 101
     plain = p.without_reparameterization()

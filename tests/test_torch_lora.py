@@ -76,6 +76,86 @@ def test_what_is_merged_for_validation_or_frozen_stays_so() -> None:
     assert not frozen.valid().train().base().requires_grad
 
 
+# ---- other rows, where gradients are recorded ----------------------------------------------------
+
+
+class Never(lp.Reparameterization):
+    NAME = "never"
+
+    def apply(self, base: Any) -> Any:
+        raise AssertionError("a reparameterisation was applied")
+
+
+def test_validation_twice_untracks_the_base_and_applies_nothing() -> None:
+    """B08."""
+    checked = ones(2, 3).with_reparameterization(Never()).valid().valid()
+    assert not checked.base().requires_grad
+    assert checked.train().base().requires_grad
+    assert isinstance(checked.reparameterization("never"), Never)
+
+
+@pytest.mark.parametrize("ready", [False, True], ids=["lazy", "ready"])
+@pytest.mark.parametrize("verb", ["to_device", "fork"])
+def test_an_adapter_stays_through_a_move_and_still_gets_gradients(verb: str, ready: bool) -> None:
+    """B26."""
+    p, _, _ = adapted()
+    if ready:
+        p.val()
+    moved = getattr(p, verb)("torch:cpu")
+    moved.val().sum().backward()
+    lora = moved.reparameterization(lp.LoraAdapter)
+    assert lora.a.grad().tolist() == [[6], [6]]
+    assert lora.b.grad().tolist() == [[4, 4, 4]]
+    assert moved.grad().tolist() == [[1, 1, 1]] * 2
+
+
+def test_a_mapped_base_is_the_effective_one_mapped() -> None:
+    """B27: and the mapped value is the leaf."""
+    p, _, _ = adapted()
+    clone = p.clone()
+    mapped = p.init_mapper(lambda value: value * 2)
+    assert clone.val().tolist() == [[3, 3, 3]] * 2
+    del clone
+    assert not mapped.is_initialized
+    assert mapped.val().tolist() == [[6, 6, 6]] * 2
+
+
+@pytest.mark.parametrize("device", ["numpy:cpu", "torch:cpu"])
+@pytest.mark.parametrize("scheme", [lp.quant.q8s(), lp.quant.nf4()], ids=str)
+def test_the_life_of_a_quantised_layer_with_its_adapter(
+    scheme: lp.quant.Scheme, device: str
+) -> None:
+    """B10, as a whole."""
+
+    def declared(init: Any, drawn: Any) -> Bag:
+        w = lp.quantize_weights([lp.Param((4, 64), init, device=device)], scheme)[0]
+        a, b = (lp.Param(shape, drawn, device=device) for shape in ((4, 2), (2, 64)))
+        return Bag(w=w.with_reparameterization(lp.LoraAdapter(a, b, 2.0)))
+
+    normal = lp.init.normal()
+    model = declared(normal, normal).seed(3)
+    packed = [model.w.base().values.dtype, model.w.base().scales.dtype]
+    for other in (model.valid(), model.train(), model.valid().train()):
+        assert [other.w.base().values.dtype, other.w.base().scales.dtype] == packed
+        assert isinstance(other.w.reparameterization("lora"), lp.LoraAdapter)
+        assert [path for path, wish in wishes(other).items() if wish] == ["w.lora.a", "w.lora.b"]
+    effective = np.asarray(model.valid().w.val())
+    assert not np.array_equal(effective, model.valid().w.val(adapters=()))
+    record = lp.ModuleRecord.from_bytes(model.record().to_bytes())
+    loaded = declared(never, never).load_record(record)
+    assert [loaded.w.base().values.dtype, loaded.w.base().scales.dtype] == packed
+    assert isinstance(loaded.w.reparameterization("lora"), lp.LoraAdapter)
+    assert np.array_equal(loaded.valid().w.val(), effective)
+    merged = model.materialize()
+    for once in (merged, merged.materialize()):
+        assert isinstance(once.w, lp.Param)
+        assert (once.w.dtype, once.w.requires_grad) == ("float32", False)
+        assert not getattr(once.w.val(), "requires_grad", False)
+        assert np.array_equal(once.w.val(), effective)
+    dense = Bag(w=lp.Param((4, 64), never, device=device)).load_record(merged.record())
+    assert np.array_equal(dense.valid().w.val(), effective)
+
+
 # ---- what gets gradients -------------------------------------------------------------------------
 
 
@@ -147,7 +227,7 @@ def test_no_gradient_passes_the_norm_of_dora() -> None:
 
 
 def test_training_lora_lowers_the_loss_and_leaves_the_base() -> None:
-    model = lp.apply_lora(net(), r=2, init_std=0.5).train()
+    model = lp.apply_lora(net(), r=2, init_std=0.5).seed(1).train()
     before = model.w.base().clone()
     optimizer = torch.optim.SGD(model.leaves(), lr=0.05)
     losses = []

@@ -37,11 +37,16 @@ class Branch:
         return new
 
 
-class Compound(Branch):
-    """A branch that stands in a tree where a parameter could, and reads as one.
+class _Here(str):
+    """A type of its own, so that the name is not that of a dict's empty key."""
 
-    A part that is called "" has the path of the whole.
-    """
+
+HERE = _Here()
+"""The name of a compound's part that has the path of the whole."""
+
+
+class Compound(Branch):
+    """A branch that stands in a tree where a parameter could, and reads as one."""
 
 
 class Leaf(NamedTuple):
@@ -156,7 +161,7 @@ def parts(root: object) -> dict[str, tuple[str | int, ...]]:
     def descend(node: object, path: str, above: tuple[str | int, ...]) -> None:
         for key, (name, child) in zip(_keys(node), children(node), strict=True):
             here = join(path, name)
-            keys = (*above, key) if name or not isinstance(node, Compound) else above
+            keys = above if name is HERE else (*above, key)
             if isinstance(child, Param):
                 found[here] = keys
             elif is_container(child):
@@ -247,7 +252,9 @@ def places(root: object) -> list[tuple[str, Any]]:
 
 def join(path: str, name: str) -> str:
     """The path of `name` under `path`."""
-    return f"{path}.{name}" if path and name else path or name
+    if name is HERE:
+        return path
+    return f"{path}.{name}" if path else name
 
 
 def _descend(

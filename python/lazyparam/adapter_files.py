@@ -18,6 +18,7 @@ from uuid import uuid4
 from . import _core, _host, _tree, init
 from ._core import Param
 from .adapter_configs import AdapterConfig, Saved, config_of
+from .buffers import Buffer
 from .devices import backend_of
 from .errors import ModuleError, RecordError
 from .lora import DoraAdapter, Layout, LoraAdapter, insist_on_layout
@@ -84,7 +85,8 @@ def load_adapter(
     config = AdapterConfig.read(root / CONFIG)
     source = FileSource(root / WEIGHTS, mode)
     reading = _Reading(source, config, layout, dtype, requires_grad)
-    nodes = _planned(reading, dict(_tree.places(module)), rename, name)
+    places = {at: here for at, here in _tree.places(module) if not isinstance(here, Buffer)}
+    nodes = _planned(reading, places, rename, name)
 
     def attach(path: str, param: Any) -> Any:
         if path not in nodes:

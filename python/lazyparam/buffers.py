@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from . import _tree
 from ._core import Device, Init, Param, Plan
-from .errors import DeclarationError
+from .errors import DeclarationError, ModuleError
 from .standins import StandIn
 
 __all__ = ["Buffer", "named", "parameters", "stored"]
@@ -147,6 +147,18 @@ class Buffer(StandIn):
         """As ``Param.save_mapper``."""
         return self._over(self._base.save_mapper(f, stored_shape))
 
+    def with_reparameterization(self, reparameterization: object, name: str | None = None) -> Any:
+        """Refused: what is attached would be there to be trained.
+
+        Raises:
+            ModuleError: always.
+        """
+        raise ModuleError(
+            "nothing is attached to a buffer",
+            path=self.path,
+            remedy="What is to be adapted is a Param; requires_grad=False freezes it.",
+        )
+
     def set_requires_grad(self, requires_grad: bool) -> Self:
         """Another handle on this buffer, which is not trained whatever is wished."""
         return self.clone()
@@ -173,7 +185,7 @@ class Buffer(StandIn):
     # ---- as a branch of the tree --------------------------------------------------------------
 
     def _children(self) -> Iterator[tuple[str, object]]:
-        yield "", self._base
+        yield _tree.HERE, self._base
 
     def _replaced(self, parts: Sequence[tuple[str, object, object]]) -> Self:
         ((_, _, base),) = parts

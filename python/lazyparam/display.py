@@ -196,7 +196,7 @@ def describe(node: object, indent: str = "", outer: tuple[object, ...] = ()) -> 
     outer = (*outer, node)
     lines = []
     for name, child in _tree.children(node):
-        name = name or "base"
+        name = "base" if name is _tree.HERE else name
         if isinstance(child, Param):
             lines.append(f"{inner}{name}: {_describe_param(child)},")
         elif isinstance(child, Place):

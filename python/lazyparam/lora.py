@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from . import _core, _tree, init
 from ._core import Param
+from .buffers import Buffer
 from .devices import backend_holding
 from .errors import DeclarationError, ModuleError
 from .norms import in_wider, magnitude_of, with_magnitude
@@ -333,6 +334,8 @@ def _adaptable(target: Target, places: Sequence[tuple[str, Any]]) -> list[tuple[
 
 
 def _is_matrix(param: Param[Any] | StandIn) -> bool:
+    if isinstance(param, Buffer):
+        return False
     return param.kind in ("float", "quantised") and param.ndim == 2
 
 

@@ -161,7 +161,7 @@ class AdaptedParam(StandIn):
     # ---- as a branch of the tree --------------------------------------------------------------
 
     def _children(self) -> Iterator[tuple[str, object]]:
-        yield "", self._base
+        yield _tree.HERE, self._base
         yield from self._adapters.items()
         # No adapter is called like this. JAX tells functions apart by what is read here.
         yield ".active", repr(self._active)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Protocol, TypeAlias
 
+from ._nearest import nearest
 from .errors import ModuleError
 
 __all__ = ["Selecting", "Target", "near", "selected"]
@@ -58,6 +58,7 @@ def _insist_on_a_match(text: object, places: Sequence[tuple[str, Any]]) -> None:
 
 
 def near(name: str, names: Sequence[str]) -> str:
-    """Some of `names` for a message: those like `name`, or the first ones."""
-    like = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or list(names)[:3]
-    return ", ".join(map(repr, like)) + (" and others" if len(names) > len(like) else "")
+    """Some of `names` for a message: the one most like `name`, or the first ones."""
+    like = nearest(name, names)
+    told = names[:3] if like is None else [like]
+    return ", ".join(map(repr, told)) + (" and others" if len(names) > len(told) else "")

@@ -12,7 +12,7 @@ import pytest
 import lazyparam as lp
 
 from ._backend import BackendConformance
-from ._tools import Counting, Host, race
+from ._tools import Counting, Host, never, race
 
 
 class Dense(lp.Module):
@@ -207,9 +207,14 @@ class GradientConformance(BackendConformance):
                 assert self.is_tracked(other.val())
 
     def test_an_int_param_is_never_tracked(self) -> None:
-        """pytorch#99264."""
+        """B28, B29, pytorch#99264: nor does a move initialise it."""
         for kind in ("int32", "bool"):
             if kind not in self.lacks:
+                for device, other in ((self.place, self.tracking), (self.tracking, self.place)):
+                    p = self.lazy(never, dtype=kind, device=device)
+                    for moved in (p.to_device(other), p.fork(other)):
+                        assert not moved.is_initialized
+                        assert moved.device.is_autodiff is device.is_autodiff
                 p = self.lazy(dtype=kind, device=self.tracking)
                 assert not p.is_active
                 assert not self.is_tracked(p.val())

@@ -25,6 +25,7 @@ from ._tools import (
     Counting,
     Held,
     Mixed,
+    Pair,
     bits,
     never,
     new_file_in,
@@ -81,12 +82,33 @@ class ParamRows(Conformance):
         assert not merged.is_initialized
 
     def test_a_module_tells_its_devices_without_initialising(self) -> None:
-        """B11, B12: floats, ints and bools, lazy and ready, through a clone too."""
+        """B11: floats, ints and bools, lazy and ready, through a clone too."""
         kinds = [kind for kind in KINDS if kind not in self.lacks]
         model = Mixed(kinds, self.ready(), self.place)
         for one in (model, model.clone(), copy.deepcopy(model)):
             assert one.devices() == [self.place]
             assert not any(param.is_initialized for param in one.lazy)
+
+    @pytest.mark.parametrize("is_ready", [False, True])
+    def test_an_adapter_is_moved_and_asked_about_without_coming_into_being(
+        self, is_ready: bool
+    ) -> None:
+        """B12, B26: the base is lazy or ready, and stays so."""
+        a = lp.Param((2, 1), never, device=self.place)
+        b = lp.Param((1, 3), never, device=self.place)
+        base = self.ready() if is_ready else self.lazy(never)
+        p = base.with_reparameterization(lp.LoraAdapter(a, b))
+        model = Pair(p, base)
+        assert model.devices() == [self.place]
+        for moved in (
+            p.to_device(self.place),
+            p.fork(self.place),
+            p.fork("cpu"),
+            model.clone().one,
+        ):
+            lora: Any = moved.reparameterization(lp.LoraAdapter)
+            assert not any(param.is_initialized for param in (lora.a, lora.b, a, b))
+        assert base.is_initialized is is_ready
 
     # ---- coming into being ---------------------------------------------------------------------
 
@@ -594,7 +616,7 @@ class ParamRows(Conformance):
     def test_a_file_gives_back_what_was_saved_in_it(
         self, storable: str, mode: Any, tmp_path: Path
     ) -> None:
-        """B54: lazily, onto the device, and writing to a value never reaches the file."""
+        """B37, B55: lazily, onto the device, and writing to a value never reaches the file."""
         host = sample(storable)
         path = new_file_in(tmp_path)
         Box(lp.Param.from_tensor(self.array(host))).save_file(path)
@@ -615,6 +637,18 @@ class ParamRows(Conformance):
         assert self.backend.owns(state["t"])
         target = Box(lp.Param(host.shape, never, dtype=dtype, device=self.place))
         assert self.bits(target.load_state_dict(state).t) == bits(host)
+
+    def test_what_a_load_does_not_find_keeps_its_own_initialiser(self) -> None:
+        """B54: lazily; it is never memory that nobody has written to."""
+        init = Counting(self.array)
+        state = {"one": self.array(np.full((2, 3), 5, np.float32))}
+        model = Pair(self.lazy(never), self.lazy(init))
+        with pytest.raises(lp.MissingParams, match="two"):
+            model.load_state_dict(state)
+        loaded = model.load_state_dict(state, allow_missing=True)
+        assert (self.host(loaded.one) == 5).all()
+        assert not loaded.two.is_initialized
+        assert (init.runs, self.bits(loaded.two), init.runs) == (0, self.bits(model.two), 1)
 
     def test_threads_that_load_one_file_get_right_models(self, tmp_path: Path) -> None:
         """B57: at once, and a bystander that declares and reads others is unaffected."""

@@ -174,6 +174,14 @@ class Box(lp.Module):
         self.t = param
 
 
+class Pair(lp.Module):
+    """Two parameters: ``one`` and ``two``."""
+
+    def __init__(self, one: Any, two: Any) -> None:
+        self.one = one
+        self.two = two
+
+
 class Mixed(lp.Module):
     """One lazy parameter of each kind, and a ready one."""
 

@@ -77,7 +77,7 @@ fn the_intent_of_a_lazy_param_is_answered_without_initialising_it() {
     assert!(!wanted.is_tracked(), "this place records no gradients");
 }
 
-/// B11, B12: one device, asked of lazy params of every kind and of a ready one.
+/// B11: one device, asked of lazy params of every kind and of a ready one.
 #[test]
 fn the_devices_of_lazy_and_ready_params_are_told_without_initialising_any() {
     let world = World::default();

@@ -219,7 +219,7 @@ fn a_load_cures_a_param_whose_initialiser_fails() {
     assert_eq!(read(&cured, &world), STORED);
 }
 
-/// B53, B54
+/// B53
 #[test]
 fn a_load_that_fails_leaves_the_target_lazy_with_its_own_recipe() {
     let world = World::default();

@@ -369,7 +369,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// B01 to B43 at large.
+    /// The rows of one parameter at large, in any order; each has a test of its own elsewhere.
     #[test]
     fn any_sequence_of_verbs_agrees_with_a_model_that_makes_everything_at_once(
         verbs in prop::collection::vec(verb(), 1..48)

@@ -74,7 +74,7 @@ fn every_verb_keeps_the_id_and_answers_with_a_new_handle() {
     assert!(param.device().is_autodiff() && !param.is_initialized());
 }
 
-/// B22: shape and dtype of a mapped param are known before it is made, and hold.
+/// Shape and dtype of a mapped param are known before it is made, and hold.
 #[test]
 fn a_map_that_says_how_shape_and_dtype_change_is_answered_before_and_held_to_after() {
     let world = World::default();
