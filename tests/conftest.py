@@ -44,8 +44,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-LIBRARIES = ("torch", "jax", "cupy")
-"""Array libraries beside NumPy, each with tests of its own."""
+LIBRARIES = ("torch", "jax", "cupy", "peft", "bitsandbytes")
+"""Array libraries beside NumPy, and what adapters and quantisation are compared with."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

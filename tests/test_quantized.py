@@ -218,3 +218,27 @@ def test_a_scheme_that_does_not_fit_is_refused_at_once_and_by_name() -> None:
 def test_it_cannot_be_consumed() -> None:
     with pytest.raises(lp.LazyParamError, match="consume"):
         quantized().consume()
+
+
+def half_of_the_largest(floats: np.ndarray, scheme: quant.Scheme) -> np.ndarray:
+    return quant.calibrate(floats, scheme) / 2
+
+
+def test_a_calibration_says_what_is_clipped() -> None:
+    """Burn's `Calibration`: there it is the largest magnitude, and here by default."""
+    plain = lp.Param((4, 64), lp.init.normal())
+    scheme = quant.q8s(block=32)
+    quantizer = lp.Quantizer(scheme, calibration=half_of_the_largest)
+    q = quantizer([plain])[0]
+    assert not q.is_initialized
+    again = pickle.loads(pickle.dumps(q))
+    ranges = half_of_the_largest(plain.value, scheme)
+    expected = quant.quantize(plain.value, scheme, absmax=ranges).dequantize()
+    assert np.array_equal(q.value, expected)
+    assert np.array_equal(again.value, expected)
+    assert np.abs(q.value).max() <= ranges.max() * (1 + 1e-6)
+    assert "half_of_the_largest" in repr(quantizer)
+    usual = lp.Quantizer(scheme, calibration=quant.calibrate)([plain])[0]
+    assert np.array_equal(usual.value, lp.quantize_weights([plain], scheme)[0].value)
+    with pytest.raises(lp.QuantizeError, match="a calibration is a function"):
+        lp.Quantizer(scheme, calibration="minmax")  # type: ignore[arg-type]

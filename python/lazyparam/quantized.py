@@ -7,7 +7,7 @@ needed. Nobody trains them. (Burn's quantised tensors as parameters.)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from .standins import StandIn
 __all__ = ["QuantizedParam", "Quantizer", "quantize_weights", "substitute_quantized"]
 
 M = TypeVar("M")
+
+Calibration: TypeAlias = Callable[[Any, Scheme], Any]
+"""From floats and a scheme to the range of each block; see :func:`lazyparam.quant.calibrate`."""
 
 
 class QuantizedParam(StandIn):
@@ -225,21 +228,24 @@ class QuantizedParam(StandIn):
 class _Packed:
     """What values and scales are made of, once for both: the source, read and quantised."""
 
-    def __init__(self, source: Param[Any], scheme: Scheme) -> None:
+    def __init__(self, source: Param[Any], scheme: Scheme, calibration: Calibration | None) -> None:
         self.source = source
         self.scheme = scheme
+        self.calibration = calibration
         self.packed = Lazy(self._pack)
 
     def _pack(self) -> QuantArray:
         try:
-            return quantize(self.source.base(), self.scheme)
+            floats = self.source.base()
+            ranges = None if self.calibration is None else self.calibration(floats, self.scheme)
+            return quantize(floats, self.scheme, absmax=ranges)
         except QuantizeError as error:
             if error.path is None:
                 error.path = self.source.path
             raise
 
     def __reduce__(self) -> Any:
-        return (_Packed, (self.source, self.scheme))
+        return (_Packed, (self.source, self.scheme, self.calibration))
 
 
 class _Part:
@@ -274,7 +280,9 @@ class _Dequantized:
         return f"floats of {self.source.scheme}"
 
 
-def _quantized(param: Param[Any], scheme: Scheme) -> QuantizedParam:
+def _quantized(
+    param: Param[Any], scheme: Scheme, calibration: Calibration | None = None
+) -> QuantizedParam:
     """`param` quantised: lazily if it is lazy.
 
     Raises:
@@ -285,7 +293,7 @@ def _quantized(param: Param[Any], scheme: Scheme) -> QuantizedParam:
     except QuantizeError as error:
         error.path = param.path
         raise
-    packed = _Packed(param.clone(), scheme)
+    packed = _Packed(param.clone(), scheme, calibration)
 
     def part(name: str, shape: Sequence[int], dtype: str, id: int | None) -> Param[Any]:
         init = _Part(packed, name)
@@ -312,17 +320,32 @@ class Quantizer:
         scheme: such as ``lp.quant.nf4()``.
         group: of the float parameters, which; a text is a glob. None is all of them, biases and
             norms among them.
+        calibration: takes the floats and the scheme, and gives what counts as the largest magnitude
+            of each block; floats beyond are clipped. None is ``lazyparam.quant.calibrate``, the
+            largest there is (Burn's ``Calibration::MinMax``).
     """
 
-    def __init__(self, scheme: Scheme, group: GroupLike | None = None) -> None:
+    def __init__(
+        self,
+        scheme: Scheme,
+        group: GroupLike | None = None,
+        calibration: Calibration | None = None,
+    ) -> None:
         if not isinstance(scheme, Scheme):
             raise QuantizeError(
                 "this is no scheme",
                 expected="one of lazyparam.quant: q8s(...), q4s(...), nf4(...)",
                 found=repr(scheme),
             )
+        if calibration is not None and not callable(calibration):
+            raise QuantizeError(
+                "a calibration is a function of floats and scheme",
+                found=repr(calibration),
+                remedy="lazyparam.quant.calibrate is the usual one, and the default.",
+            )
         self.scheme = scheme
         self.group = group
+        self.calibration = calibration
 
     def __call__(self, module: M) -> M:
         """The module with these parameters quantised; lazy ones stay lazy.
@@ -334,14 +357,21 @@ class Quantizer:
             QuantizeError: if the scheme does not fit a parameter.
         """
         is_wanted = choose(module, self.group, flags=False)
-        return substitute_quantized(module, lambda param: self.scheme if is_wanted(param) else None)
+        return substitute_quantized(
+            module, lambda param: self.scheme if is_wanted(param) else None, self.calibration
+        )
 
     def __repr__(self) -> str:
         group = "" if self.group is None else f", {self.group!r}"
-        return f"Quantizer({self.scheme}{group})"
+        calibration = "" if self.calibration is None else f", calibration={self.calibration!r}"
+        return f"Quantizer({self.scheme}{group}{calibration})"
 
 
-def substitute_quantized(module: M, scheme_of: Callable[[Param[Any]], Scheme | None]) -> M:
+def substitute_quantized(
+    module: M,
+    scheme_of: Callable[[Param[Any]], Scheme | None],
+    calibration: Calibration | None = None,
+) -> M:
     """`module` with its float parameters quantised as `scheme_of` says; None leaves one as it is.
 
     Raises:
@@ -360,7 +390,7 @@ def substitute_quantized(module: M, scheme_of: Callable[[Param[Any]], Scheme | N
         first = made.get(param._tie)
         if first is not None:
             return first.clone()._over(param._emptied())  # its own mappers
-        return made.setdefault(param._tie, _quantized(param, scheme))
+        return made.setdefault(param._tie, _quantized(param, scheme, calibration))
 
     return _tree.substitute(module, change)
 
