@@ -106,7 +106,12 @@ def apply(of: Size, rows: int) -> Sample:
     if float(difference) > 1e-3:
         raise WrongResult(f"the two forms differ by {float(difference)}")
     kept = best(lambda: x @ param.val().T)
-    return {"factored": best(lambda: lp.linear(x, param)), "dense": best(dense), "kept": kept}
+    sample = {"factored": best(lambda: lp.linear(x, param)), "dense": best(dense), "kept": kept}
+    if HAS_TORCH:
+        training = lp.Module.train(model)["w"]
+        sample["factored with gradients"] = best(lambda: lp.linear(x, training).sum().backward())
+        sample["dense with gradients"] = best(lambda: (x @ training.val().T).sum().backward())
+    return sample
 
 
 def trained(model: Any) -> Any:
@@ -247,21 +252,29 @@ def _applying(scale: Scale, of: Size) -> list[Row]:
     rows = []
     for batch in (1, 64, 1024):
         measured = _rounds(scale, {"": (apply, of, batch)})[""]
-        factored, dense, kept = (_of(measured, what) for what in ("factored", "dense", "kept"))
-        where = "torch" if HAS_TORCH else "NumPy"
+        shape = f"{batch} x {of.width} by {of.width} x {of.hidden}"
+        where = f"{shape} on {'torch' if HAS_TORCH else 'NumPy'}"
         rows += [
-            Row(
-                f"linear of {batch} inputs, {of.width} -> {of.hidden}, on {where}",
-                over_rounds(factored, duration),
-                f"{name}: {over_rounds(other, duration)}",
-                f"{times(median(ratios(factored, other)))} the speed",
-            )
+            _row(f"linear of {where}", measured, "factored", other, name)
             for other, name in (
-                (dense, "an effective weight made for it"),
-                (kept, "an effective weight that is kept"),
+                ("dense", "an effective weight made for it"),
+                ("kept", "an effective weight that is kept"),
             )
         ]
+        if HAS_TORCH:
+            pair = ("factored with gradients", "dense with gradients")
+            rows.append(_row(f"the same and gradients of {where}", measured, *pair, "effective"))
     return rows
+
+
+def _row(what: str, measured: Sequence[Sample], ours: str, other: str, name: str) -> Row:
+    mine, theirs = _of(measured, ours), _of(measured, other)
+    return Row(
+        what,
+        over_rounds(mine, duration),
+        f"{name}: {over_rounds(theirs, duration)}",
+        f"{times(median(ratios(mine, theirs)))} the speed",
+    )
 
 
 def _merging(scale: Scale, of: Size) -> list[Row]:

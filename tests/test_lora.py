@@ -140,9 +140,37 @@ def test_a_group_is_a_target() -> None:
         def matches(self, path: str, param: Any) -> bool:
             return path.startswith("q.")
 
-    assert trainable(lp.apply_lora(model(), target=Group())) == [
-        *("q.weight.lora.a", "q.weight.lora.b"),
-    ]
+    for group in (Group(), lp.ParamGroup.glob("q.*"), ~lp.ParamGroup.glob("out.*")):
+        assert trainable(lp.apply_lora(model(), target=group)) == [
+            *("q.weight.lora.a", "q.weight.lora.b"),
+        ]
+    with pytest.raises(lp.ModuleError, match="means nothing that can be adapted"):
+        lp.apply_lora(model(), target=lp.ParamGroup.none())
+    tied = lp.apply_lora(twins(), target=lp.ParamGroup.from_paths("three"), tied="untie")
+    assert trainable(tied) == ["three.lora.a", "three.lora.b"]
+
+
+@pytest.mark.parametrize("dora", [False, True])
+def test_a_quantised_base_stays_packed_under_its_adapter(dora: bool) -> None:
+    """huggingface/peft#2321, artidoro/qlora#28: it is merged into what was dequantised."""
+    p = lp.Param((8, 64), lp.init.normal(), "bfloat16")
+    packed = lp.quantize_weights(Bag(w=p), lp.quant.nf4())
+    adapted = lp.apply_lora(packed, r=2, target="w", dora=dora)
+    assert not any(param.is_initialized for param in adapted.parameters())
+    assert adapted.w.reparameterization("lora").a.dtype == "bfloat16"
+    assert adapted.w.val().tobytes() == packed.w.val().tobytes()
+    assert adapted.w.base().scheme == lp.quant.nf4()
+    after = trained(adapted)
+    x = np.random.default_rng(0).standard_normal((3, 64)).astype("f4")
+    expected = x @ after.w.val().astype("f4").T
+    assert np.allclose(lp.linear(x, after.w), expected, atol=0.5, rtol=0.02)
+    merged = lp.merge(after)
+    assert isinstance(merged.w, lp.Param)
+    assert merged.w.dtype == "bfloat16"
+    assert np.allclose(merged.w.val().astype("f4"), after.w.val().astype("f4"), rtol=0.02, atol=0.1)
+    (error,) = lp.merge_errors(after).values()
+    assert 0 < error < 0.3
+    assert lp.unmerge(lp.merge(after, undoable=True)).w is after.w
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
