@@ -119,6 +119,18 @@ def test_only_the_newly_adapted_are_quantised() -> None:
     assert (second.q.kind, second.odd.kind) == ("float", "quantised")
 
 
+def test_buffers_are_neither_quantised_nor_adapted() -> None:
+    """They are no parameters; merging leaves them, too."""
+    model = Bag(w=lp.Param((4, 64), lp.init.normal()), m=lp.Buffer((4, 64), lp.init.ones()))
+    for group in (None, "*"):
+        made = lp.apply_qlora(model, r=2, quantize=group)
+        assert isinstance(made.m, lp.Buffer)
+        assert made.w.kind == "quantised"
+        assert isinstance(lp.merge(made).m, lp.Buffer)
+    with pytest.raises(lp.QuantizeError, match="'m'"):
+        lp.apply_qlora(model, r=2, quantize="m")
+
+
 @pytest.mark.parametrize("tied", ["share", "untie"])
 def test_tied_parameters_are_quantised_as_one_and_merged_as_told(tied: Any) -> None:
     """B52."""

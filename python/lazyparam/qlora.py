@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar
 
 from . import _tree
@@ -10,7 +10,7 @@ from ._core import Param
 from .errors import DeclarationError, QuantizeError
 from .lora import Layout, apply_lora
 from .quant import Scheme, nf4, q8s
-from .quantized import QuantizedParam, substitute_quantized
+from .quantized import substitute_quantized
 from .reparam import AdaptedParam
 from .selection import GroupLike, choose
 from .targets import Target
@@ -94,7 +94,7 @@ def apply_qlora(
     )
     if chosen is None:
         chosen = _newly_adapted(module, adapted, name)
-    ties = {_base_of(param)._tie for path, param in _tree.places(adapted) if path in chosen}
+    ties = {base._tie for path, base in _floats(adapted) if path in chosen}
     packed = substitute_quantized(
         adapted, lambda param: choice(param) if param._tie in ties else None
     )
@@ -133,8 +133,8 @@ def _chosen_by(module: object, group: GroupLike) -> set[str]:
     """The paths of what is to be quantised."""
     is_wanted = choose(module, group, flags=False)
     chosen = {leaf.path for leaf in _tree.walk(module) if is_wanted(leaf.param)}
-    found = [(path, param) for path, param in _tree.places(module) if path in chosen]
-    if not any(param.kind == "float" for _, param in found):
+    if not any(path in chosen for path, _ in _floats(module)):
+        found = [(path, param) for path, param in _tree.places(module) if path in chosen]
         raise QuantizeError(
             "this group selects nothing that can be quantised",
             expected="parameters of floats, by their own paths",
@@ -157,5 +157,9 @@ def _newly_adapted(before: object, after: object, name: str) -> set[str]:
     return adapters(after) - adapters(before)
 
 
-def _base_of(param: Any) -> Param[Any] | QuantizedParam:
-    return param._base if isinstance(param, AdaptedParam) else param  # type: ignore[no-any-return]
+def _floats(module: object) -> Iterator[tuple[str, Param[Any]]]:
+    """Paths and parameters that can be quantised; of what has adapters, the base."""
+    for path, param in _tree.places(module):
+        base = param._base if isinstance(param, AdaptedParam) else param
+        if isinstance(base, Param) and base.kind == "float":
+            yield path, base

@@ -519,7 +519,7 @@ def materialize(module: M) -> M:
     def change(_: str, param: Any) -> Any:
         is_adapted = isinstance(param, AdaptedParam)
         base = param._base if is_adapted else param
-        if isinstance(param, Param) or isinstance(base, Place):
+        if isinstance(base, Place) or not (is_adapted or hasattr(base, "dense")):
             return param.materialize()
         nodes = param.reparameterizations if is_adapted else {}
         names = param._names(None) if is_adapted else ()
