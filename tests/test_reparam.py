@@ -431,3 +431,27 @@ def test_a_failing_one_raises_its_own_error_and_may_be_tried_again() -> None:
 def test_consuming_would_lose_it_and_is_refused() -> None:
     with pytest.raises(lp.ModuleError, match="would lose what is attached"):
         adapted().consume()
+
+
+# ---- over whole modules -------------------------------------------------------------------------
+
+
+def test_a_reparameterizer_sees_each_float_parameter_and_its_path_once() -> None:
+    """Burn's `Reparameterizer`. B35: nothing comes into being."""
+    shared = lp.Param((3, 3), never)
+    model = Bag(one=shared, layers=[Linear(2, 3)], again=shared, n=lp.Param(2, never, "int32"))
+    seen = []
+
+    def attach(path: str, param: Any) -> Any:
+        seen.append(path)
+        return param.with_reparameterization(factors(init=never)) if path == "one" else param
+
+    changed = lp.reparameterize(model, attach)
+    assert seen == ["one", "layers.0.weight", "layers.0.bias"]
+    assert changed.again is changed.one
+    assert changed.one.base is not None
+    assert changed.layers[0].weight is model.layers[0].weight
+    assert isinstance(model.one, lp.Param)
+    with pytest.raises(lp.ModuleError, match="gives the parameter") as caught:
+        lp.reparameterize(model, lambda path, param: None)
+    assert caught.value.path == "one"

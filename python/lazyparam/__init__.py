@@ -51,6 +51,7 @@ from .reparam import (
     Reparameterization,
     activate,
     active_adapters,
+    reparameterize,
     without_adapters,
 )
 from .visitors import ModuleMapper, ModuleVisitor
@@ -121,6 +122,7 @@ __all__ = [
     "merge_errors",
     "once",
     "quantize_weights",
+    "reparameterize",
     "save_adapter",
     "summary",
     "unmerge",

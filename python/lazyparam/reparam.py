@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain, count
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypeVar, overload
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar, overload
 
 from . import _tree
 from ._core import Param
@@ -32,6 +32,7 @@ __all__ = [
     "active_adapters",
     "attach",
     "materialize",
+    "reparameterize",
     "without_adapters",
 ]
 
@@ -510,6 +511,47 @@ def _check_name(name: object) -> str:
 
 
 # ---- over whole modules --------------------------------------------------------------------------
+
+
+Reparameterizer: TypeAlias = Callable[[str, Any], Any]
+"""Takes the path of a float parameter and the parameter, and gives what is to stand there: usually
+``param.with_reparameterization(...)``, or the parameter itself."""
+
+
+def reparameterize(module: M, reparameterizer: Reparameterizer) -> M:
+    """`module` with what `reparameterizer` makes of each of its float parameters.
+
+    Burn's ``apply_reparameterization``. Nothing comes into being, unless it brings it. A parameter
+    in two places is asked about once; what is adapted already is handed over as it is.
+
+    Raises:
+        ModuleError: if it gives something else than a parameter.
+
+    >>> import lazyparam as lp
+    >>> class Doubled(lp.Reparameterization):
+    ...     NAME = "doubled"
+    ...     def apply(self, base):
+    ...         return base * 2
+    >>> model = {"w": lp.Param(2, lp.init.ones()), "n": lp.Param((), lp.init.zeros(), "int32")}
+    >>> doubled = lp.reparameterize(model, lambda _, p: p.with_reparameterization(Doubled()))
+    >>> doubled["w"].value.tolist(), doubled["n"] is model["n"]
+    ([2.0, 2.0], True)
+    """
+
+    def change(path: str, param: Any) -> Any:
+        if param.kind not in ("float", "quantised"):
+            return param
+        made = reparameterizer(path, param)
+        if not isinstance(made, Param | StandIn):
+            raise ModuleError(
+                "a reparameterizer gives the parameter, or one made from it",
+                path=path,
+                expected="a Param or an AdaptedParam",
+                found=type(made).__name__,
+            )
+        return made
+
+    return _tree.substitute(module, change)
 
 
 def materialize(module: M) -> M:
