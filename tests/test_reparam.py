@@ -449,7 +449,7 @@ def test_a_reparameterizer_sees_each_float_parameter_and_its_path_once() -> None
     changed = lp.reparameterize(model, attach)
     assert seen == ["one", "layers.0.weight", "layers.0.bias"]
     assert changed.again is changed.one
-    assert changed.one.base is not None
+    assert isinstance(changed.one, lp.AdaptedParam)
     assert changed.layers[0].weight is model.layers[0].weight
     assert isinstance(model.one, lp.Param)
     with pytest.raises(lp.ModuleError, match="gives the parameter") as caught:

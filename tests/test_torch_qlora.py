@@ -151,3 +151,42 @@ def test_the_example_runs_as_a_script(capsys: pytest.CaptureFixture[str]) -> Non
     losses = [float(text) for text in out.partition("loss: ")[2].splitlines()[0].split()]
     assert losses[-1] < losses[0] / 2
     assert "effective weights: 0 apart" in out
+
+
+@pytest.mark.parametrize("scheme", [quant.nf4(), quant.q8s()], ids=str)
+def test_the_floats_of_what_is_quantised_move_to_any_library(scheme: quant.Scheme) -> None:
+    """They are made where they end up, from integers that may be elsewhere."""
+    here = lp.quantize_weights([lp.Param((2, 64), lp.init.normal())], scheme)[0]
+    expected = here.value
+    for moved in (
+        here.dense().to_device("torch:cpu"),
+        here.materialize().fork("torch:cpu"),
+        here.to_device("torch:cpu").dense().to_device("cpu").to_device("torch:cpu"),
+    ):
+        assert not moved.is_initialized
+        assert isinstance(moved.val(), torch.Tensor)
+        assert moved.val().numpy().tobytes() == expected.tobytes()
+    back = here.to_device("torch:cpu").dense().to_device("cpu")
+    assert back.val().tobytes() == expected.tobytes()
+
+
+def test_a_merge_that_is_moved_before_it_is_made_is_made_on_one_device() -> None:
+    """What is folded in moves with the base, and is not mixed with it from elsewhere."""
+    seen: list[tuple[type, type]] = []
+
+    class Watched(lp.Reparameterization):
+        NAME = "watched"
+
+        def __init__(self) -> None:
+            self.factor = lp.Param((2, 2), lp.init.ones())
+
+        def apply(self, base: Any) -> Any:
+            seen.append((type(base), type(self.factor.value)))
+            return base + self.factor.value
+
+    # Nobody else has the base, so it is made where it is needed.
+    merged = lp.Param((2, 2), lp.init.ones()).with_reparameterization(Watched()).materialize()
+    moved = merged.to_device("torch:cpu")
+    del merged
+    assert moved.val().tolist() == [[2, 2], [2, 2]]
+    assert seen == [(torch.Tensor, torch.Tensor)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _tree
 from ._core import Lazy, Param, Plan
-from .devices import backend_of
+from .devices import backend_holding, backend_of
 from .errors import LazyParamError, QuantizeError
 from .quant import QuantArray, Scheme, quantize
 from .reparam import AdaptedParam, Reparameterization, attach
@@ -271,10 +271,10 @@ class _Dequantized:
 
     def __call__(self, plan: Plan) -> Any:
         value = self.source.val()
-        backend = backend_of(plan.device)
-        if backend.device_of(value) == plan.device:
+        if backend_holding(value).device_of(value) == plan.device:
             return value
-        return backend.to_device(value, plan.device)
+        # The integers may be of another library than the one where the floats are needed.
+        return Param.initialized(value, device=plan.device).base()
 
     def __repr__(self) -> str:
         return f"floats of {self.source.scheme}"

@@ -463,8 +463,10 @@ class Fold:
         """The folded value before it is rounded: in float32 if the base is of low precision."""
         backend = backend_holding(base)
         value = backend.cast(base, "float32") if _is_low(base) else base
+        # A merge that is moved before it is made may be made elsewhere than its parts are.
+        device = backend.device_of(base)
         for node in self.nodes:
-            value = node.apply(value)
+            value = _tree.rebuild(node, lambda _, param: param.to_device(device)).apply(value)
         return backend.detach(value)
 
 
