@@ -21,7 +21,8 @@ X = torch.arange(3 * 64, dtype=torch.float32).reshape(3, 64) / 200
 def net(init: Any = None, dtype: str = "float32", **options: Any) -> Any:
     w = lp.Param((4, 64), init or lp.init.normal(), dtype, device="torch:cpu")
     b = lp.Param(4, init or lp.init.normal(), dtype, device="torch:cpu")
-    return lp.apply_qlora(Bag(w=w, b=b), r=2, target="w", **options).seed(1)
+    # Before as well: what is quantised is drawn as it was declared.
+    return lp.apply_qlora(Bag(w=w, b=b).seed(1), r=2, target="w", **options).seed(1)
 
 
 def trained(model: Any) -> Any:
